@@ -1,0 +1,278 @@
+"""A model name → the folder that holds it → its config and weights.
+
+A name is the bundled model, a folder in Hugging Face layout, or an id on the Hugging Face hub. Only safetensors
+are opened; a pickle can run code, so none is ever read.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from gpt2cli.errors import CheckpointError
+
+BUNDLED = "tinystories"
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "tokenizer.model")
+MASK_BUFFERS = (".attn.bias", ".attn.masked_bias")  # of old checkpoints; they hold no weights
+HUB_TIMEOUT = 8.0  # seconds without an answer from the hub
+
+
+@dataclass(frozen=True)
+class OfficialModel:
+    """One of the models that OpenAI or Hugging Face published as GPT-2, under its short name."""
+
+    repo_id: str
+    parameters: int
+    download_megabytes: int
+
+
+OFFICIAL = {
+    "gpt2": OfficialModel("openai-community/gpt2", 124_439_808, 548),
+    "gpt2-medium": OfficialModel("openai-community/gpt2-medium", 354_823_168, 1520),
+    "gpt2-large": OfficialModel("openai-community/gpt2-large", 774_030_080, 3247),
+    "gpt2-xl": OfficialModel("openai-community/gpt2-xl", 1_557_611_200, 6432),
+    "distilgpt2": OfficialModel("distilbert/distilgpt2", 81_912_576, 353),
+}
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model that can be named. parameters, size (bytes): None where the files are not here to tell."""
+
+    name: str
+    repo_id: str | None
+    parameters: int | None
+    size: int | None
+    here: bool
+
+
+def list_models() -> list[KnownModel]:
+    """The bundled model, the official ones, and every other GPT-2 in the Hugging Face cache."""
+    bundled = find_folder(BUNDLED)
+    models = [KnownModel(BUNDLED, None, *_measure(bundled), here=True)]
+    for name, official in OFFICIAL.items():
+        here = cached_folder(official.repo_id) is not None
+        models.append(
+            KnownModel(name, official.repo_id, official.parameters, official.download_megabytes * 10**6, here)
+        )
+    official_ids = {official.repo_id for official in OFFICIAL.values()}
+    for repo_id in sorted(_cached_repo_ids() - official_ids):
+        folder = cached_folder(repo_id)
+        if folder is not None:
+            models.append(KnownModel(repo_id, repo_id, *_measure(folder), here=True))
+    return models
+
+
+def _measure(folder: Path) -> tuple[int | None, int | None]:
+    """(parameters, bytes) of a folder's weights; a tensor counts once, mask buffers not at all."""
+    parameters = size = 0
+    try:
+        for path in _weight_files(folder):
+            size += path.stat().st_size
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118
+                    if not name.endswith(MASK_BUFFERS):
+                        parameters += math.prod(file.get_slice(name).get_shape())
+    except (OSError, SafetensorError, CheckpointError):
+        return None, None
+    return parameters, size
+
+
+def _cached_repo_ids() -> set[str]:
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        return {repo.repo_id for repo in scan_cache_dir().repos if repo.repo_type == "model"}
+    except CacheNotFound:
+        return set()
+
+
+def find_folder(name: str, *, show_progress: bool = False) -> Path:
+    """The folder of a model: bundled, local, or fetched into the Hugging Face cache.
+
+    A folder, and a hub id that is cached, never cause a connection. Raises CheckpointError otherwise.
+    """
+    if name == BUNDLED:
+        return Path(str(files("gpt2cli") / "data" / BUNDLED))
+    folder = Path(name).expanduser() if name else Path("/nonexistent")
+    try:
+        if folder.is_dir():
+            return folder
+        if folder.is_file():
+            raise CheckpointError(f"{name} is a file; name the folder that holds it: --model {folder.parent}")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot look at the model folder {name!r}: {error}") from None
+    if name.startswith(("/", ".", "~")) or not _is_hub_id(name):
+        raise CheckpointError(
+            f"no model {name!r}: there is no such folder, and it is not a hub id such as gpt2 or user/model; "
+            "`gpt2cli models` lists what can be named"
+        )
+    repo_id = OFFICIAL[name].repo_id if name in OFFICIAL else name
+    return cached_folder(repo_id) or _fetch(name, repo_id, show_progress)
+
+
+def cached_folder(repo_id: str) -> Path | None:
+    """The folder of a hub model in the Hugging Face cache, if its config and all its weights are there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(repo_id, CONFIG)
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    try:
+        return folder if all(path.exists() for path in _weight_files(folder)) else None
+    except CheckpointError:
+        return None
+
+
+def _is_hub_id(name: str) -> bool:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
+def _fetch(name: str, repo_id: str, show_progress: bool) -> Path:
+    """Download a model's config, tokenizer and safetensors into the cache that all Hugging Face programs share."""
+    import huggingface_hub as hub
+    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    if not show_progress:
+        hub.utils.disable_progress_bars()  # type: ignore[attr-defined]
+    try:
+        siblings = hub.HfApi().model_info(repo_id, timeout=HUB_TIMEOUT).siblings or []
+        there = {sibling.rfilename for sibling in siblings}
+        if WEIGHTS not in there and INDEX not in there:
+            raise CheckpointError(
+                f"{repo_id} has no {WEIGHTS}; other weight files can run code when opened, so they are not fetched"
+            )
+        shards = [file for file in there if file.startswith("model-") and file.endswith(".safetensors")]
+        weights = [WEIGHTS] if WEIGHTS in there else [INDEX, *shards]
+        wanted = [CONFIG, "generation_config.json", *TOKENIZER_FILES, *weights]
+        if show_progress:
+            print(f"fetching {repo_id} from {hub.constants.ENDPOINT}", file=sys.stderr)
+        return Path(hub.snapshot_download(repo_id, allow_patterns=wanted))
+    except GatedRepoError:
+        raise CheckpointError(
+            f"{repo_id} asks for its terms to be accepted on {hub.constants.ENDPOINT}/{repo_id}; "
+            "accept them there, then log in here with `hf auth login`"
+        ) from None
+    except RepositoryNotFoundError:
+        raise CheckpointError(
+            f"no model {name!r}: there is no such folder, and {hub.constants.ENDPOINT} has no public model {repo_id}; "
+            "`gpt2cli models` lists what can be named"
+        ) from None
+    except CheckpointError:
+        raise
+    except OfflineModeIsEnabled:
+        reason = "HF_HUB_OFFLINE is set"
+    # The hub's client raises the errors of its HTTP library, which differs from version to version.
+    except Exception as error:
+        reason = f"{hub.constants.ENDPOINT} cannot be reached: {error}"
+    raise CheckpointError(
+        f"no model {name!r} here: there is no folder of that name, {repo_id} is not in the cache "
+        f"({hub.constants.HF_HUB_CACHE}), and {reason}. Connect and try again, name a folder that holds "
+        f"{CONFIG} and {WEIGHTS}, or use the bundled --model {BUNDLED}"
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json as a dict; the eos_token_id of generation_config.json, where there is one, replaces its own."""
+    if not (folder / CONFIG).exists():
+        raise CheckpointError(f"{folder} has no {CONFIG}, so it is not a model folder")
+    config = _read_json_object(folder / CONFIG)
+    if (folder / "generation_config.json").exists():
+        generation = _read_json_object(folder / "generation_config.json")
+        if generation.get("eos_token_id") is not None:
+            config["eos_token_id"] = generation["eos_token_id"]
+    return config
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder's safetensors, mapped from disk. Raises CheckpointError, naming the file."""
+    weights: dict[str, Tensor] = {}
+    for path in _weight_files(folder):
+        try:
+            weights.update(load_file(path))
+        except FileNotFoundError:
+            raise CheckpointError(f"{path} is missing; the index names it") from None
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is incomplete or not a safetensors file ({error}); fetch it again") from None
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(f"cannot read {path}: {error}") from None
+    return weights
+
+
+def fit_weights(
+    weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], *, tied: bool
+) -> dict[str, Tensor]:
+    """The tensors that the model needs, under the names of `shapes`. Raises CheckpointError where they do not fit.
+
+    Dropped are: the `transformer.` prefix, the causal mask buffers of old checkpoints, and an `lm_head.weight` that
+    equals the embedding. One that differs is kept, as transformers does, whatever the config says.
+    """
+    found = {name.removeprefix("transformer."): tensor for name, tensor in weights.items()}
+    found = {n: t for n, t in found.items() if not n.endswith(MASK_BUFFERS)}
+    expected = dict(shapes)
+    if not tied or "lm_head.weight" in found:
+        expected["lm_head.weight"] = shapes["wte.weight"]
+    _refuse("lacks", sorted(expected.keys() - found.keys()))
+    _refuse("has unknown", sorted(found.keys() - expected.keys()))
+    _refuse(
+        "does not fit its config:",
+        [f"{n} is {list(found[n].shape)}, not {list(s)}" for n, s in expected.items() if found[n].shape != s],
+    )
+    _refuse(
+        "holds what is no float:",
+        [f"{n} is {tensor.dtype}" for n, tensor in found.items() if not tensor.is_floating_point()],
+    )
+    if "lm_head.weight" in found and tied and found["lm_head.weight"].equal(found["wte.weight"]):
+        del found["lm_head.weight"]
+    return found
+
+
+def _refuse(what: str, names: list[str]) -> None:
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        raise CheckpointError(f"the checkpoint {what} {', '.join(names[:5])}{more}")
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).exists():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).exists():
+        weight_map = _read_json_object(folder / INDEX).get("weight_map")
+        names = list(weight_map.values()) if isinstance(weight_map, dict) else []
+        if not names or not all(isinstance(n, str) and n == Path(n).name and n.endswith(".safetensors") for n in names):
+            raise CheckpointError(f"{folder / INDEX} does not map tensors to safetensors files of its own folder")
+        return [folder / name for name in sorted(set(names))]
+    pickles = sorted(p.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for p in folder.glob(pattern))
+    if pickles:
+        raise CheckpointError(
+            f"{folder} has no {WEIGHTS}, only {pickles[0]}, which can run code when opened and is not read; convert it "
+            "where you trust it: transformers' from_pretrained, then save_pretrained, writes safetensors"
+        )
+    raise CheckpointError(f"{folder} has no {WEIGHTS}")
+
+
+def _read_json_object(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from None
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return data

@@ -1,0 +1,232 @@
+"""token ids → hidden states → logits: GPT-2 in plain torch.
+
+Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", and openai/gpt-2 src/model.py.
+Shapes: T tokens of this call, P tokens before them in the cache, V = vocab_size, D = head_dim.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpt2cli.errors import CheckpointError
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu": F.gelu,
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu": F.relu,
+    "silu": F.silu,
+    "swish": F.silu,
+    "tanh": torch.tanh,
+}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class GPT2Config:
+    """The shape of the model, under the names of Hugging Face's config.json (n_positions is context_length)."""
+
+    vocab_size: int
+    context_length: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_inner: int
+    layer_norm_epsilon: float
+    activation_function: str
+    scale_attn_weights: bool
+    scale_attn_by_inverse_layer_idx: bool
+    reorder_and_upcast_attn: bool
+    tie_word_embeddings: bool
+
+    @classmethod
+    def from_json(cls, config: Mapping[str, Any]) -> "GPT2Config":
+        """Raises CheckpointError, naming the field, where a value is missing, wrong, or not supported."""
+        kind = config.get("model_type", "gpt2")
+        if kind != "gpt2":
+            raise CheckpointError(
+                f"config.json describes a {kind!r} model; the native backend runs GPT-2: add --backend transformers"
+            )
+        if config.get("add_cross_attention", False) is not False:
+            raise CheckpointError("config.json: add_cross_attention is not supported")
+
+        def value(name: str, default: Any, kinds: tuple[type, ...], check: Callable[[Any], bool]) -> Any:
+            found = config.get(name, default)
+            if found is None:
+                raise CheckpointError(f"config.json: {name} is missing")
+            if type(found) not in kinds or not check(found):
+                raise CheckpointError(f"config.json: {name} cannot be {found!r}")
+            return found
+
+        def size(name: str, default: int | None = None) -> int:
+            return int(value(name, default, (int,), lambda n: 0 < n < 2**31))
+
+        def flag(name: str, default: bool) -> bool:
+            return bool(value(name, default, (bool,), lambda _: True))
+
+        n_embd, n_head = size("n_embd"), size("n_head")
+        if n_embd % n_head:
+            raise CheckpointError(f"config.json: n_embd {n_embd} is not a multiple of n_head {n_head}")
+        inner = config.get("n_inner")
+        return cls(
+            vocab_size=size("vocab_size"),
+            context_length=size("n_positions"),
+            n_embd=n_embd,
+            n_layer=size("n_layer"),
+            n_head=n_head,
+            n_inner=4 * n_embd if inner is None else size("n_inner"),
+            layer_norm_epsilon=float(
+                value("layer_norm_epsilon", 1e-5, (float, int), lambda e: e >= 0 and math.isfinite(e))
+            ),
+            activation_function=value("activation_function", "gelu_new", (str,), lambda name: name in ACTIVATIONS),
+            scale_attn_weights=flag("scale_attn_weights", True),
+            scale_attn_by_inverse_layer_idx=flag("scale_attn_by_inverse_layer_idx", False),
+            reorder_and_upcast_attn=flag("reorder_and_upcast_attn", False),
+            tie_word_embeddings=flag("tie_word_embeddings", True),
+        )
+
+
+def weight_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+    """The name and shape of every tensor that a checkpoint must hold, without the `transformer.` prefix.
+
+    GPT-2 keeps its projections as [in, out], so that they apply as x @ weight + bias.
+    """
+    n, inner = config.n_embd, config.n_inner
+    shapes: dict[str, tuple[int, ...]] = {
+        "wte.weight": (config.vocab_size, n),
+        "wpe.weight": (config.context_length, n),
+        "ln_f.weight": (n,),
+        "ln_f.bias": (n,),
+    }
+    for layer in range(config.n_layer):
+        for name, n_in, n_out in (
+            ("attn.c_attn", n, 3 * n),
+            ("attn.c_proj", n, n),
+            ("mlp.c_fc", n, inner),
+            ("mlp.c_proj", inner, n),
+        ):
+            shapes[f"h.{layer}.{name}.weight"] = (n_in, n_out)
+            shapes[f"h.{layer}.{name}.bias"] = (n_out,)
+        for name in ("ln_1", "ln_2"):
+            shapes[f"h.{layer}.{name}.weight"] = (n,)
+            shapes[f"h.{layer}.{name}.bias"] = (n,)
+    return shapes
+
+
+class KeyValueCache:
+    """Keys and values of all layers, in memory that is taken once and never moved: [n_layer, n_head, P, D]."""
+
+    def __init__(self, config: GPT2Config, dtype: torch.dtype, device: torch.device) -> None:
+        shape = (config.n_layer, config.n_head, config.context_length, config.n_embd // config.n_head)
+        self.keys = torch.empty(shape, dtype=dtype, device=device)
+        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.length = 0
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """[n_head, T, D] new keys and values → [n_head, P + T, D] all of them, the new ones last."""
+        end = self.length + k.shape[1]
+        self.keys[layer, :, self.length : end] = k
+        self.values[layer, :, self.length : end] = v
+        return self.keys[layer, :, :end], self.values[layer, :, :end]
+
+
+class GPT2:
+    """GPT-2 over a checkpoint's weights; `weights` has the names of `weight_shapes`.
+
+    `lm_head.weight` among the weights is an untied unembedding; without it the token embedding serves at both ends.
+    """
+
+    backend = "native"
+
+    def __init__(self, name: str, config: GPT2Config, weights: Mapping[str, Tensor]) -> None:
+        self.name = name
+        self.config = config
+        self.vocab_size = config.vocab_size
+        self.context_length = config.context_length
+        self.weights = weights
+        self.token_embedding = weights["wte.weight"]  # W_E, [V, n_embd]
+        self.unembedding_matrix = weights.get("lm_head.weight", self.token_embedding)  # tied: the same tensor
+        self.dtype = str(self.token_embedding.dtype).removeprefix("torch.")
+        self.device = str(self.token_embedding.device)
+
+    def new_cache(self) -> KeyValueCache:
+        return KeyValueCache(self.config, self.token_embedding.dtype, self.token_embedding.device)
+
+    def hidden_states(self, token_ids: list[int], cache: KeyValueCache | None = None) -> Tensor:
+        """[T] → [T, n_embd]: the residual stream after the last block, through the final layer norm.
+
+        With a cache, the tokens follow those it holds, and it holds them too afterwards.
+        """
+        return self.final_norm(self.residual_streams(token_ids, cache)[-1])
+
+    def residual_streams(self, token_ids: list[int], cache: KeyValueCache | None = None) -> list[Tensor]:
+        """[T] → n_layer + 1 tensors [T, n_embd]: the embedding, then the stream after each block. No final norm."""
+        past = cache.length if cache else 0
+        ids = torch.tensor(token_ids, device=self.token_embedding.device)
+        positions = slice(past, past + len(token_ids))
+        x = self.token_embedding[ids] + self.weights["wpe.weight"][positions]
+        streams = [x]
+        for layer in range(self.config.n_layer):
+            x = self._block(layer, x, cache)
+            streams.append(x)
+        if cache:
+            cache.length += len(token_ids)
+        return streams
+
+    def final_norm(self, residual_stream: Tensor) -> Tensor:
+        """[T, n_embd] → [T, n_embd]: fixes the length, so that direction decides."""
+        return self._norm("ln_f", residual_stream)
+
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """[T, n_embd] → [T, V] float32 on the CPU: h @ W_E.T. No bias, no nonlinearity."""
+        return (hidden_states @ self.unembedding_matrix.T).float().cpu()
+
+    def unembedding(self, token_id: int) -> Tensor:
+        """[n_embd] float32 on the CPU: the token's row of the unembedding matrix."""
+        return self.unembedding_matrix[token_id].float().cpu()
+
+    def _block(self, layer: int, x: Tensor, cache: KeyValueCache | None) -> Tensor:
+        x = x + self._attention(layer, self._norm(f"h.{layer}.ln_1", x), cache)
+        return x + self._mlp(layer, self._norm(f"h.{layer}.ln_2", x))
+
+    def _attention(self, layer: int, x: Tensor, cache: KeyValueCache | None) -> Tensor:
+        """[T, n_embd] → [T, n_embd]: each token looks at itself and at those before it."""
+        seq_len, n_head = x.shape[0], self.config.n_head
+        qkv = self._project(f"h.{layer}.attn.c_attn", x)
+        q, k, v = qkv.view(seq_len, 3, n_head, -1).permute(1, 2, 0, 3)  # 3 × [n_head, T, D]
+        if cache:
+            k, v = cache.append(layer, k, v)
+        upcast = self.config.reorder_and_upcast_attn
+        q, k = (q.float(), k.float()) if upcast else (q, k)
+        past = k.shape[1] - seq_len
+        visible = torch.ones(seq_len, past + seq_len, dtype=torch.bool, device=x.device).tril(past)
+        mixed = F.scaled_dot_product_attention(
+            q[None], k[None], v[None].to(q.dtype), attn_mask=visible, scale=self._attention_scale(layer)
+        )[0].to(x.dtype)
+        return self._project(f"h.{layer}.attn.c_proj", mixed.transpose(0, 1).reshape(seq_len, -1))
+
+    def _attention_scale(self, layer: int) -> float:
+        head_dim = self.config.n_embd // self.config.n_head
+        scale = 1 / math.sqrt(head_dim) if self.config.scale_attn_weights else 1.0
+        return scale / (layer + 1) if self.config.scale_attn_by_inverse_layer_idx else scale
+
+    def _mlp(self, layer: int, x: Tensor) -> Tensor:
+        """[T, n_embd] → [T, n_embd]: each token by itself, through n_inner numbers."""
+        activation = ACTIVATIONS[self.config.activation_function]
+        return self._project(f"h.{layer}.mlp.c_proj", activation(self._project(f"h.{layer}.mlp.c_fc", x)))
+
+    def _project(self, name: str, x: Tensor) -> Tensor:
+        """[T, in] → [T, out]"""
+        return torch.addmm(self.weights[f"{name}.bias"], x, self.weights[f"{name}.weight"])
+
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        """[T, n_embd] → [T, n_embd]: mean 0 and variance 1 over n_embd, then scaled and shifted."""
+        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        return F.layer_norm(x, weight.shape, weight, bias, self.config.layer_norm_epsilon)

@@ -1,0 +1,211 @@
+"""The click options that commands share. Each group arrives in the command as one frozen record."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from gpt2cli.prompt import PromptSource
+from gpt2cli.records import SamplingOptions
+
+Command = Callable[..., Any]
+DEFAULT_MODEL = "tinystories"
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model runs, and on what."""
+
+    name: str
+    device: str
+    dtype: str
+    backend: str
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What is said beside the product. color: auto, always or never."""
+
+    quiet: bool
+    color: str
+
+
+class Device(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
+    name = "device"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, _, number = value.partition(":")
+        if value in ("auto", "cpu", "cuda", "mps") or (kind == "cuda" and number.isascii() and number.isdigit()):
+            return value
+        self.fail(f"{value!r} is not one of auto, cpu, cuda, cuda:N, mps", param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "auto|cpu|cuda|cuda:N|mps"
+
+
+def _group(
+    name: str, build: Callable[..., Any], options: Sequence[Callable[[Command], Command]]
+) -> Callable[[Command], Command]:
+    """A decorator that adds `options` to a command and hands their values to it as one record called `name`."""
+
+    def add_options(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    keys = [parameter.name for parameter in add_options(lambda: None).__click_params__]  # type: ignore[attr-defined]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_record(**values: Any) -> Any:
+            record = build(**{key: values.pop(key) for key in keys})
+            return command(**values, **{name: record})
+
+        return add_options(with_record)
+
+    return decorate
+
+
+prompt_options = _group(
+    "source",
+    PromptSource,
+    [
+        click.argument("argument", metavar="[PROMPT]", required=False),
+        click.option("-f", "--file", metavar="PATH", help="Read prompt text from a file; - is standard input."),
+        click.option("--keep-newline", is_flag=True, help="Keep the final newline of a file or of standard input."),
+        click.option(
+            "--truncate-prompt",
+            "truncate",
+            is_flag=True,
+            help="Keep only the end of a prompt that is longer than the model's context (otherwise an error).",
+        ),
+        click.option(
+            "--special-tokens",
+            is_flag=True,
+            help="Let the text <|endoftext|> in the prompt mean the special token (otherwise it is ordinary text).",
+        ),
+        click.option("--bos", is_flag=True, help="Put <|endoftext|> in front of the prompt."),
+    ],
+)
+
+model_options = _group(
+    "choice",
+    ModelChoice,
+    [
+        click.option(
+            "-m",
+            "--model",
+            "name",
+            metavar="NAME",
+            envvar="GPT2CLI_MODEL",
+            show_envvar=True,
+            default=DEFAULT_MODEL,
+            show_default=True,
+            help="The bundled model, a folder, or a hub id such as gpt2; see `gpt2cli models`.",
+        ),
+        click.option(
+            "--device", type=Device(), envvar="GPT2CLI_DEVICE", show_envvar=True, default="auto", show_default=True
+        ),
+        click.option(
+            "--dtype",
+            type=click.Choice(["float32", "float16", "bfloat16"]),
+            envvar="GPT2CLI_DTYPE",
+            show_envvar=True,
+            default="float32",
+            show_default=True,
+            help="The type of the weights and of the arithmetic.",
+        ),
+        click.option(
+            "--backend",
+            type=click.Choice(["native", "transformers"]),
+            default="native",
+            show_default=True,
+            help="native: GPT-2 in plain torch. transformers: that library, for any causal language model.",
+        ),
+        click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads."),
+    ],
+)
+
+
+def _sampling(
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+    repetition_penalty: float,
+) -> SamplingOptions:
+    """Greedy unless something asks for a draw; temperature 0 is greedy whatever else is given."""
+    asks_for_a_draw = bool(temperature or top_k or top_p is not None or min_p is not None)
+    default = 1.0 if asks_for_a_draw else 0.0
+    try:
+        return SamplingOptions(
+            temperature=default if temperature is None else temperature or 0.0,  # -0.0 is 0
+            top_k=top_k or 0,
+            top_p=1.0 if top_p is None else top_p,
+            min_p=min_p or 0.0,
+            repetition_penalty=repetition_penalty,
+        )
+    except ValueError as error:
+        raise click.UsageError(f"--{error}") from None
+
+
+sampling_options = _group(
+    "sampling",
+    _sampling,
+    [
+        click.option(
+            "-t",
+            "--temperature",
+            type=float,
+            metavar="FLOAT",
+            help="Divide the logits by this: below 1 sharpens, above 1 flattens. Exactly 0 means greedy.",
+        ),
+        click.option(
+            "-k",
+            "--top-k",
+            type=int,
+            metavar="INT",
+            help="Keep the k largest logits, and all that tie with the k-th. 0 is off.",
+        ),
+        click.option(
+            "-p",
+            "--top-p",
+            type=float,
+            metavar="FLOAT",
+            help="Keep the smallest set of largest probabilities that reaches p, at least one token.",
+        ),
+        click.option(
+            "--min-p",
+            type=float,
+            metavar="FLOAT",
+            help="Keep tokens with at least this fraction of the top probability.",
+        ),
+        click.option(
+            "--repetition-penalty",
+            type=float,
+            default=1.0,
+            metavar="FLOAT",
+            help="Divide positive and multiply negative logits of tokens already seen. 1 is off.",
+        ),
+    ],
+)
+
+seed_option = click.option(
+    "-s",
+    "--seed",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    metavar="INT",
+    help="Makes sampling repeatable; without one, a seed is drawn and reported.",
+)
+
+talk_options = _group(
+    "talk",
+    Talk,
+    [
+        click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard error but errors."),
+        click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True),
+    ],
+)

@@ -1,0 +1,58 @@
+"""What generation and inspection ask of a model and of a tokenizer. Any object that fits will do."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from torch import Tensor
+
+
+class Cache(Protocol):
+    """The keys and values of the tokens that a model has seen so far."""
+
+    @property
+    def length(self) -> int:
+        """Tokens held."""
+
+
+class LanguageModel(Protocol):
+    """token ids → hidden states → logits."""
+
+    name: str
+    backend: str
+    dtype: str
+    device: str
+    vocab_size: int
+    context_length: int
+
+    def new_cache(self) -> Cache: ...
+
+    def hidden_states(self, token_ids: list[int], cache: Any = None) -> Tensor:
+        """[T] token ids → [T, n_embd] final hidden states, after the final norm.
+
+        With a cache, of this model's own `new_cache`, the tokens follow those it holds, and it holds them too
+        afterwards.
+        """
+
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """[T, n_embd] → [T, vocab_size] float32 on the CPU: one dot product per vocabulary token."""
+
+    def unembedding(self, token_id: int) -> Tensor:
+        """[n_embd] float32 on the CPU: the vector with which the token's logit is made."""
+
+
+class TextTokenizer(Protocol):
+    """text ↔ token ids."""
+
+    eos_token_id: int | None
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def special_tokens(self) -> dict[str, int]: ...
+
+    def encode(self, text: str, *, special_tokens: bool = False) -> list[int]: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def decode(self, token_ids: Iterable[int]) -> str: ...

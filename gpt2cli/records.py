@@ -1,0 +1,158 @@
+"""The records that cross files. They hold plain numbers and text, no tensors; JSON keeps to their names."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["length", "eos", "stop", "context", "interrupted"]
+
+# Factors in this range keep every float32 logit finite in float64, penalty and temperature together.
+TINY, HUGE = 1e-100, 1e100
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How a token is chosen from a row of logits. Raises ValueError where a setting is out of range.
+
+    temperature: the logits are divided by it; exactly 0 means greedy.
+    top_k: keep the k largest logits and all that tie with the k-th; 0 is off.
+    top_p: keep the smallest set of largest probabilities that reaches p, at least one; 1 is off.
+    min_p: keep tokens with at least this fraction of the top probability; 0 is off.
+    repetition_penalty: divides positive and multiplies negative logits of tokens already seen; 1 is off.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.temperature != 0 and not TINY <= self.temperature <= HUGE:
+            raise ValueError(f"temperature must be 0 (greedy) or from {TINY} to {HUGE}, not {self.temperature}")
+        if self.top_k < 0:
+            raise ValueError(f"top-k must be 0 (off) or a positive whole number, not {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top-p must be above 0 and at most 1, not {self.top_p}")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min-p must be from 0 to 1, not {self.min_p}")
+        if not TINY <= self.repetition_penalty <= HUGE:
+            raise ValueError(
+                f"repetition-penalty must be from {TINY} to {HUGE} (1 is off), not {self.repetition_penalty}"
+            )
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """When a completion ends, and what is recorded of its steps.
+
+    max_new_tokens: how many tokens at most; the prompt does not count.
+    stop: the completion ends before the first occurrence of any of these texts.
+    eos_token_ids: the completion ends at any of these tokens; empty to go on after end of text.
+    context_overflow: what happens at the context length; slide drops the older half of the tokens.
+    details: fill in the logit, probability, rank, entropy and margin of each step.
+    candidates: how many top candidates each step records; 0 for none.
+    """
+
+    max_new_tokens: int = 64
+    stop: tuple[str, ...] = ()
+    eos_token_ids: frozenset[int] = frozenset()
+    context_overflow: Literal["slide", "stop"] = "slide"
+    details: bool = False
+    candidates: int = 0
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """A token as people read it. `bytes` is the truth; `text` has U+FFFD where they are not whole characters."""
+
+    token_id: int
+    text: str
+    bytes: bytes
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One vocabulary token in a row of logits.
+
+    logit, probability: raw, before temperature and cuts; softmax over the whole vocabulary.
+    adjusted_logit: after repetition penalty and temperature; None where greedy decoding used the raw logit.
+    sampling_probability: what the draw used; 0 for a token that was cut, None for greedy.
+    """
+
+    rank: int
+    token: TokenText
+    logit: float
+    probability: float
+    adjusted_logit: float | None
+    sampling_probability: float | None
+    kept: bool
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class StepDetails:
+    """What the row said about the chosen token, and about itself (entropy in nats, margin in logits)."""
+
+    choice: Candidate
+    entropy: float
+    margin: float
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One turn of the loop.
+
+    position: of the row that made the choice.
+    delta: the text that became certain with this step, for streaming.
+    """
+
+    sample: int
+    step: int
+    position: int
+    token: TokenText
+    delta: str
+    details: StepDetails | None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """How one sample ended. `delta`: text that was held back until the end was known."""
+
+    sample: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    delta: str
+
+
+@dataclass(frozen=True)
+class TokenGeometry:
+    """A logit taken apart: ‖h‖ · ‖w‖ · cosine."""
+
+    candidate: Candidate
+    hidden_norm: float
+    unembedding_norm: float
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the output layer said at one position.
+
+    position, token: of the input token there.
+    hidden_norm: length of the final hidden state.
+    """
+
+    position: int
+    token: TokenText
+    shape: tuple[int, int]
+    hidden_norm: float
+    entropy: float
+    margin: float
+    candidates: tuple[Candidate, ...]
+    tokens: tuple[TokenGeometry, ...] = field(default=())
