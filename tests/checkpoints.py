@@ -1,0 +1,101 @@
+"""Tiny GPT-2 checkpoints in Hugging Face layout, whose output is known beforehand.
+
+scripted(): greedy output is a token list fixed by absolute position.
+flat():     every position has exactly the logits given (exact in float32).
+random():   a seeded random GPT-2 of any shape, to compare implementations.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gpt2cli.model import GPT2Config, weight_shapes
+
+EOS = 50256
+GPT2_VOCAB = 50257
+
+
+def config_json(**fields: Any) -> dict[str, Any]:
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": GPT2_VOCAB,
+        "n_positions": 1024,
+        "n_embd": 64,
+        "n_layer": 1,
+        "n_head": 2,
+        "bos_token_id": EOS,
+        "eos_token_id": EOS,
+        **fields,
+    }
+
+
+def write(folder: Path, config: dict[str, Any], weights: dict[str, Tensor], prefix: str = "transformer.") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    named = {(n if n.startswith("lm_head") else prefix + n): t.contiguous() for n, t in weights.items()}
+    save_file(named, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def blank(config: dict[str, Any]) -> dict[str, Tensor]:
+    """Zero weights and unit norms: blocks that add nothing to the residual stream."""
+    shapes = weight_shapes(GPT2Config.from_json(config))
+    ones = {n for n in shapes if n.split(".")[-2].startswith("ln") and n.endswith("weight")}
+    return {n: torch.ones(s) if n in ones else torch.zeros(s) for n, s in shapes.items()}
+
+
+def scripted(
+    folder: Path,
+    tokens: list[int],
+    prompt_tokens: int,
+    *,
+    tail: int = EOS,
+    context_length: int = 1024,
+    nan_at: int | None = None,
+) -> Path:
+    """After a prompt of `prompt_tokens`, greedy decoding (and sampling) gives `tokens`, then `tail` for ever."""
+    config = config_json(n_positions=context_length)
+    weights = blank(config)
+    rows = torch.randn(GPT2_VOCAB, 64, generator=torch.Generator().manual_seed(0))
+    rows -= rows.mean(1, keepdim=True)
+    rows /= rows.norm(dim=1, keepdim=True)
+    first = prompt_tokens - 1
+    wanted = [tokens[q - first] if 0 <= q - first < len(tokens) else tail for q in range(context_length)]
+    weights["wte.weight"] = rows
+    weights["wpe.weight"] = 50 * rows[wanted]
+    weights["ln_f.weight"] = torch.full((64,), 8.0)
+    if nan_at is not None:
+        weights["wpe.weight"][nan_at] = float("nan")
+    return write(folder, config, weights)
+
+
+def ruler(folder: Path, context_length: int = 1024) -> Path:
+    """Position q always predicts token 1000 + q, so the output reads off the positions that the model used."""
+    return scripted(folder, list(range(1000, 1000 + context_length)), 1, context_length=context_length)
+
+
+def flat(folder: Path, logits: dict[int, float], floor: float = -30.0) -> Path:
+    config = config_json(n_embd=2, n_head=1)
+    weights = blank(config)
+    weights["ln_f.weight"].zero_()
+    weights["ln_f.bias"] = torch.tensor([1.0, 0.0])
+    weights["wte.weight"][:, 0] = floor
+    for token_id, logit in logits.items():
+        weights["wte.weight"][token_id, 0] = logit
+    return write(folder, config, weights)
+
+
+def random(folder: Path, *, seed: int = 0, scale: float = 0.3, **fields: Any) -> Path:
+    config = config_json(**fields)
+    rng = torch.Generator().manual_seed(seed)
+    shapes = weight_shapes(GPT2Config.from_json(config))
+    weights = {n: torch.randn(s, generator=rng) * scale for n, s in shapes.items()}
+    weights |= {n: t + 1 for n, t in weights.items() if ".ln_" in f".{n}" and n.endswith("weight")}
+    if config.get("tie_word_embeddings") is False:
+        weights["lm_head.weight"] = torch.randn(shapes["wte.weight"], generator=rng) * scale
+    return write(folder, config, weights)
