@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gpt2cli.model import GPT2Config, weight_shapes
+from gpt2cli.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 
 EOS = 50256
 GPT2_VOCAB = 50257
@@ -99,3 +100,27 @@ def random(folder: Path, *, seed: int = 0, scale: float = 0.3, **fields: Any) ->
     if config.get("tie_word_embeddings") is False:
         weights["lm_head.weight"] = torch.randn(shapes["wte.weight"], generator=rng) * scale
     return write(folder, config, weights)
+
+
+def gpt2_files(folder: Path) -> Path:
+    """GPT-2's own vocab.json and merges.txt, rebuilt from the ranks that the program ships.
+
+    Which two parts a token was merged from is what merging its bytes by the earlier ranks alone leaves.
+    """
+    tokenizer = Tokenizer.gpt2()
+    tokens = [tokenizer.token_bytes(n) for n in range(GPT2_VOCAB - 1)]
+    ranks = {token: rank for rank, token in enumerate(tokens)}
+    spelling = {byte: character for character, byte in BYTE_OF_CHARACTER.items()}
+    spelled = ["".join(spelling[byte] for byte in token) for token in tokens]
+    merges = []
+    for rank, token in enumerate(tokens[256:], start=256):
+        parts = [token[i : i + 1] for i in range(len(token))]
+        while len(parts) > 2:
+            _, first = min((ranks.get(parts[i] + parts[i + 1], rank), i) for i in range(len(parts) - 1))
+            parts[first : first + 2] = [parts[first] + parts[first + 1]]
+        merges.append(" ".join(spelled[ranks[part]] for part in parts))
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = {token: token_id for token_id, token in enumerate([*spelled, "<|endoftext|>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    return folder

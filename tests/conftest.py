@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import pytest
 
 from gpt2cli.cli import run
@@ -88,3 +89,9 @@ def program() -> list[str]:
 @pytest.fixture(scope="session")
 def gpt2_tokenizer() -> Tokenizer:
     return Tokenizer.gpt2()
+
+
+@pytest.fixture(scope="session")
+def gpt2_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with GPT-2's own vocab.json and merges.txt."""
+    return checkpoints.gpt2_files(tmp_path_factory.mktemp("gpt2"))
