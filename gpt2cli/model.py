@@ -82,9 +82,7 @@ class GPT2Config:
             n_layer=size("n_layer"),
             n_head=n_head,
             n_inner=4 * n_embd if inner is None else size("n_inner"),
-            layer_norm_epsilon=float(
-                value("layer_norm_epsilon", 1e-5, (float, int), lambda e: e >= 0 and math.isfinite(e))
-            ),
+            layer_norm_epsilon=float(value("layer_norm_epsilon", 1e-5, (float, int), lambda e: 0 <= e < 1)),
             activation_function=value("activation_function", "gelu_new", (str,), lambda name: name in ACTIVATIONS),
             scale_attn_weights=flag("scale_attn_weights", True),
             scale_attn_by_inverse_layer_idx=flag("scale_attn_by_inverse_layer_idx", False),

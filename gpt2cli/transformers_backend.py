@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from gpt2cli.checkpoint import TOKENIZER_FILES, read_weights
+from gpt2cli.checkpoint import has_tokenizer, read_weights
 from gpt2cli.errors import CheckpointError, Gpt2cliError, TokenizerError
 from gpt2cli.protocol import TextTokenizer
 from gpt2cli.tokenizer import BYTE_OF_CHARACTER, Tokenizer
@@ -134,7 +134,7 @@ def load_transformers(
             output_loading_info=True,
         )
         tokenizer: TextTokenizer = Tokenizer.gpt2()
-        if any((folder / file).exists() for file in TOKENIZER_FILES):
+        if has_tokenizer(folder):
             own = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             if not own.is_fast:
                 raise TokenizerError(f"{folder}: transformers has no fast tokenizer for this model")
@@ -154,7 +154,7 @@ def load_transformers(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only {rows}; "
             "the tokenizer files must be this model's own"
         )
-    wrapped = TransformersModel(name, model.to(device).eval(), tokenizer.vocab_size)
+    wrapped = TransformersModel(name, model.to(device).eval().requires_grad_(False), tokenizer.vocab_size)
     wrapped.check_output_layer()
     return wrapped, tokenizer
 

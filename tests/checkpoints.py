@@ -124,3 +124,22 @@ def gpt2_files(folder: Path) -> Path:
     (folder / "vocab.json").write_text(json.dumps(vocab))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
     return folder
+
+
+BYTE_VOCAB = 257  # every byte, then <|endoftext|>
+
+
+def byte_vocabulary(folder: Path) -> Path:
+    """A tokenizer without merges, so that small models have small embeddings: each byte of a text is a token."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = {token: token_id for token_id, token in enumerate([*BYTE_OF_CHARACTER, "<|endoftext|>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    return folder
+
+
+def tiny(folder: Path, **fields: Any) -> Path:
+    """A random model of a few kilobytes with a byte vocabulary."""
+    small = {"vocab_size": BYTE_VOCAB, "n_positions": 32, "n_embd": 8, "n_layer": 2, "n_head": 2}
+    ends = {"bos_token_id": BYTE_VOCAB - 1, "eos_token_id": BYTE_VOCAB - 1}
+    return byte_vocabulary(random(folder, **(small | ends | fields)))

@@ -52,5 +52,12 @@ def load_model(choice: ModelChoice, talk: Talk) -> "LoadedModel":
 
         if choice.threads is not None:
             torch.set_num_threads(choice.threads)
-        folder = find_folder(choice.name, show_progress=shown is not None)
+
+        def on_fetch(message: str) -> None:
+            """Progress bars take the place of the spinner."""
+            if shown:
+                shown.stop()
+            note(message, talk)
+
+        folder = find_folder(choice.name, on_fetch if shown else None)
         return load(folder, choice.name, backend=choice.backend, device=choice.device, dtype=choice.dtype)
