@@ -5,7 +5,9 @@ flat():     every position has exactly the logits given (exact in float32).
 random():   a seeded random GPT-2 of any shape, to compare implementations.
 """
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +145,18 @@ def tiny(folder: Path, **fields: Any) -> Path:
     small = {"vocab_size": BYTE_VOCAB, "n_positions": 32, "n_embd": 8, "n_layer": 2, "n_head": 2}
     ends = {"bos_token_id": BYTE_VOCAB - 1, "eos_token_id": BYTE_VOCAB - 1}
     return byte_vocabulary(random(folder, **(small | ends | fields)))
+
+
+def cache(hub_cache: Path, repo_id: str, folder: Path) -> Path:
+    """Put a folder's files into a Hugging Face cache, as the hub's client lays it out. Returns the snapshot."""
+    repo = hub_cache / f"models--{repo_id.replace('/', '--')}"
+    snapshot = repo / "snapshots" / ("0123456789abcdef" * 3)[:40]
+    (repo / "refs").mkdir(parents=True, exist_ok=True)
+    (repo / "refs" / "main").write_text(snapshot.name)
+    (repo / "blobs").mkdir(exist_ok=True)
+    snapshot.mkdir(parents=True)
+    for path in folder.iterdir():
+        blob = repo / "blobs" / hashlib.sha256(path.read_bytes()).hexdigest()
+        blob.write_bytes(path.read_bytes())
+        (snapshot / path.name).symlink_to(os.path.relpath(blob, snapshot))
+    return snapshot

@@ -46,6 +46,18 @@ class Ran:
         return [json.loads(line, parse_constant=_no_constant) for line in self.ok().out.splitlines()]
 
 
+def refused(ran: Ran, *said: str) -> None:
+    """Exit code 1, nothing on standard output, and one line that holds each of `said`."""
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert ran.err.startswith("gpt2cli: error: "), ran
+    assert ran.err.count("\n") == 1, ran
+    assert ran.err.endswith("\n"), ran
+    for part in said:
+        assert part in ran.err, ran
+    for word in ("Traceback", "unexpected", "\x00"):
+        assert word not in ran.err, ran
+
+
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 

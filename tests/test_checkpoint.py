@@ -12,7 +12,7 @@ from typing import Any
 import checkpoints
 import pytest
 import torch
-from conftest import Cli, Ran
+from conftest import Cli, refused
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import GPT2LMHeadModel
@@ -69,18 +69,6 @@ def shard(folder: Path, shards: int = 3) -> Path:
         save_file({n: weights[n] for n, file in weight_map.items() if file == name}, folder / name)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return folder
-
-
-def refused(ran: Ran, *said: str) -> None:
-    """Exit code 1, nothing on standard output, and one line that holds each of `said`."""
-    assert (ran.code, ran.out) == (1, ""), ran
-    assert ran.err.startswith("gpt2cli: error: "), ran
-    assert ran.err.count("\n") == 1, ran
-    assert ran.err.endswith("\n"), ran
-    for part in said:
-        assert part in ran.err, ran
-    for word in ("Traceback", "unexpected", "\x00"):
-        assert word not in ran.err, ran
 
 
 # Layouts that hold the same model
