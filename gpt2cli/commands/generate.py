@@ -115,7 +115,7 @@ def generate(
     options = GenerationOptions(
         max_new_tokens=max_new_tokens,
         stop=stop,
-        eos_token_ids=frozenset() if ignore_eos else session.loaded.eos_token_ids,
+        eos_token_ids=frozenset() if ignore_eos else None,
         context_overflow=context_overflow,
         details=style == "jsonl" or show_logits > 0,
         candidates=show_logits,
@@ -147,9 +147,6 @@ def _events(
     talk: Talk,
 ) -> Iterator[Step | Completion]:
     """The steps of one sample and its end, with what a person waits for told on the way."""
-    from gpt2cli import generation
-    from gpt2cli.sampling import sample_rng
-
     total = len(session.prompt_token_ids)
     with progress(f"reading the prompt, {total} tokens", talk) as status:
 
@@ -157,13 +154,11 @@ def _events(
             if status:
                 status.update(f"reading the prompt, {done} of {total} tokens")
 
-        events = generation.generate(
-            session.loaded.model,
-            session.loaded.tokenizer,
+        events = session.loaded.generate(
             session.prompt_token_ids,
             sampling,
             options,
-            rng=sample_rng(seed, sample),
+            seed=seed,
             sample=sample,
             should_stop=interrupts,
             on_prompt=on_prompt,
