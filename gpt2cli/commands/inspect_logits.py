@@ -17,7 +17,7 @@ from gpt2cli.options import (
 )
 from gpt2cli.output import is_terminal, note, progress, render, terminal_width, write
 from gpt2cli.prompt import PromptSource
-from gpt2cli.records import GenerationOptions, Row, SamplingOptions, Step
+from gpt2cli.records import GenerationOptions, SamplingOptions, Step
 
 if TYPE_CHECKING:
     from gpt2cli.protocol import TextTokenizer
@@ -86,18 +86,13 @@ def inspect_logits(
 def _show_last_row(
     session: Session, sampling: SamplingOptions, rows: int, tokens: tuple[str, ...], style: Format, talk: Talk
 ) -> None:
-    from gpt2cli.generation import last_hidden_state
-    from gpt2cli.inspection import read_row
     from gpt2cli.render import row_view
     from gpt2cli.serialize import json_line, row_json, row_records, separated
 
     loaded, token_ids = session.loaded, session.prompt_token_ids
     wanted = tuple(_token_id(loaded.tokenizer, token) for token in tokens)
     with progress(f"reading {len(token_ids)} tokens", talk):
-        hidden_state = last_hidden_state(loaded.model, token_ids, loaded.model.new_cache())
-        row: Row = read_row(
-            loaded.model, loaded.tokenizer, token_ids, hidden_state, sampling, count=rows, tokens=wanted
-        )
+        row = loaded.inspect(token_ids, sampling, count=rows, tokens=wanted)
     if style == "table":
         write(render(row_view(loaded.model.name, row, terminal_width(sys.stdout)), talk, sys.stdout))
     elif style in ("json", "jsonl"):
@@ -111,25 +106,16 @@ def _show_steps(
 ) -> None:
     import secrets
 
-    from gpt2cli.generation import generate
     from gpt2cli.render import step_view
-    from gpt2cli.sampling import sample_rng
     from gpt2cli.serialize import json_line, separated, step_json, step_records, steps_json
 
     if not sampling.greedy and seed is None:
         seed = secrets.randbelow(2**31)
         note(f"seed {seed}; the same steps again with --seed {seed}", talk)
     loaded = session.loaded
-    options = GenerationOptions(max_new_tokens=steps, eos_token_ids=loaded.eos_token_ids, details=True, candidates=rows)
+    options = GenerationOptions(max_new_tokens=steps, details=True, candidates=rows)
     made: list[Step] = []
-    for event in generate(
-        loaded.model,
-        loaded.tokenizer,
-        session.prompt_token_ids,
-        sampling,
-        options,
-        rng=sample_rng(seed or 0, 0),
-    ):
+    for event in loaded.generate(session.prompt_token_ids, sampling, options, seed=seed or 0):
         if not isinstance(event, Step):
             break
         if style == "table":
