@@ -96,12 +96,10 @@ def _measure(folder: Path) -> tuple[int | None, int | None]:
 
 
 def _cached_repo_ids() -> set[str]:
-    from huggingface_hub import CacheNotFound, scan_cache_dir
+    from huggingface_hub import constants
 
-    try:
-        return {repo.repo_id for repo in scan_cache_dir().repos if repo.repo_type == "model"}
-    except (CacheNotFound, ValueError):  # no cache, or a file in its place
-        return set()
+    folders = Path(constants.HF_HUB_CACHE).glob("models--*")
+    return {repo_id for path in folders if _is_hub_id(repo_id := path.name[len("models--") :].replace("--", "/"))}
 
 
 def find_folder(name: str, on_fetch: Callable[[str], None] | None = None) -> Path:

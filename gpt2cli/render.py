@@ -133,6 +133,7 @@ def models_table(models: Sequence[KnownModel]) -> Table:
         size = "–" if model.size is None else f"{model.size / 1e6:,.0f} MB"
         here = "yes" if model.here else "no, fetched when first used"
         table.add_row(Text(model.name), parameters, size, here, Text(model.repo_id or "bundled"))
+    table.min_width = Console(width=10_000).measure(table).maximum
     return table
 
 

@@ -48,14 +48,6 @@ def load_model(choice: ModelChoice, talk: Talk) -> "LoadedModel":
     if choice.name == DEFAULT_MODEL:
         note(f"model {DEFAULT_MODEL}, a small story teller bundled with this program; for GPT-2 add -m gpt2", talk)
     with progress(f"loading {choice.name}", talk) as shown:
-<<<<<<< HEAD
-        import torch
-
-        from gpt2cli.checkpoint import find_folder
-        from gpt2cli.loading import load
-
-        if choice.threads is not None:
-            torch.set_num_threads(choice.threads)
 
         def on_fetch(message: str) -> None:
             """Progress bars take the place of the spinner."""
@@ -63,15 +55,11 @@ def load_model(choice: ModelChoice, talk: Talk) -> "LoadedModel":
                 shown.stop()
             note(message, talk)
 
-        folder = find_folder(choice.name, on_fetch if shown else None)
-        return load(folder, choice.name, backend=choice.backend, device=choice.device, dtype=choice.dtype)
-=======
         return gpt2cli.load(
             choice.name,
             backend=choice.backend,
             device=choice.device,
             dtype=choice.dtype,
             threads=choice.threads,
-            show_progress=shown is not None,
+            on_fetch=on_fetch if shown else None,
         )
->>>>>>> main
