@@ -86,8 +86,11 @@ class TransformersTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer.backend_tokenizer
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self._added: dict[str, int] = {str(t): n for n, t in tokenizer.added_tokens_decoder.items()}
-        self._tokens: list[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        ids = range(max(tokenizer.get_vocab().values()) + 1)  # some vocabularies leave ids out
+        self._tokens: list[str] = [token or "" for token in tokenizer.convert_ids_to_tokens(ids)]
         self._byte_level = '"ByteLevel"' in json.dumps(json.loads(self._tokenizer.to_str())["decoder"])
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self._special: dict[str, int] = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
@@ -109,7 +112,7 @@ class TransformersTokenizer:
         token = self._tokens[token_id]
         if token in self._added:
             return token.encode()
-        if self._byte_level:
+        if self._byte_level and BYTE_OF_CHARACTER.keys() >= set(token):
             return bytes(BYTE_OF_CHARACTER[c] for c in token)
         byte = re.fullmatch(r"<0x([0-9A-F]{2})>", token)  # SentencePiece's byte fallback, and its visible space
         return bytes.fromhex(byte[1]) if byte else token.replace("\u2581", " ").encode()
@@ -132,6 +135,7 @@ def load_transformers(
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below, where they are refused by name
         )
         tokenizer: TextTokenizer = Tokenizer.gpt2()
         if has_tokenizer(folder):
@@ -146,7 +150,7 @@ def load_transformers(
         raise CheckpointError(f"transformers cannot load {folder}: {error}") from None
     for what in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         if report.get(what):
-            names = ", ".join(sorted(str(key) for key in report[what])[:5])
+            names = ", ".join(sorted(key if isinstance(key, str) else str(key[0]) for key in report[what])[:5])
             raise CheckpointError(f"the checkpoint in {folder} has {what.replace('_', ' ')}: {names}")
     rows = model.get_output_embeddings().weight.shape[0]
     if tokenizer.vocab_size > rows:
@@ -164,3 +168,4 @@ def _silence() -> None:
     transformers.logging.set_verbosity(logging.CRITICAL)
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", module="transformers")
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of its models; Python names torch as their module
