@@ -126,6 +126,10 @@ def load_transformers(
 ) -> tuple[TransformersModel, TextTokenizer]:
     """Raises CheckpointError or TokenizerError; nothing of the model is ever filled with random numbers."""
     _silence()
+    if re.search(r'implementation\w*": [^,]*/', json.dumps(config)):
+        raise CheckpointError(
+            f"{folder}: config.json asks for code from the hub (attn_implementation); none is ever run"
+        )
     read_weights(folder)  # names a damaged or missing file, and refuses pickles, before transformers sees the folder
     try:
         model, report = AutoModelForCausalLM.from_pretrained(

@@ -167,6 +167,12 @@ def test_code_of_a_model_is_never_run(what: str, cli: Cli, tmp_path: Path) -> No
     assert not canary.exists()
 
 
+@pytest.mark.parametrize("name", ["attn_implementation", "_attn_implementation"])
+def test_code_of_the_hub_is_never_run(name: str, cli: Cli, tmp_path: Path) -> None:
+    folder = checkpoints.tiny(tmp_path / "tiny", **{name: "kernels-community/flash-attn"})
+    refused(cli("generate", "-m", folder, *THEIRS, "a"), "config.json asks for code from the hub")
+
+
 # Other architectures
 
 SIZES = {"vocab_size": V + 3, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -220,7 +226,7 @@ def test_a_tokenizer_with_gaps_and_settings_for_training(cli: Cli, tmp_path: Pat
     tokenizer = bytes_only()
     tokenizer.model = models.BPE(vocab=vocab, merges=[])
     tokenizer.enable_truncation(2)  # for training; a prompt is never cut in silence
-    tokenizer.enable_padding(length=8)
+    tokenizer.enable_padding(length=8, pad_id=V - 1, pad_token="<|endoftext|>")
     folder = build(tmp_path / "model", ARCHITECTURES["llama"](), tokenizer)
     result = cli("inspect-logits", "-m", folder, *THEIRS, "--json", "--rows", "1000", "abc").json
     assert result["shape"] == [3, V + 2]
