@@ -44,6 +44,7 @@ OFFICIAL = {
     "gpt2-xl": OfficialModel("openai-community/gpt2-xl", 1_557_611_200, 6432),
     "distilgpt2": OfficialModel("distilbert/distilgpt2", 81_912_576, 353),
 }
+OFFICIAL_IDS = OFFICIAL.keys() | {model.repo_id for model in OFFICIAL.values()}
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ def list_models() -> list[KnownModel]:
         size = official.download_megabytes * 10**6
         here = _cached(name) is not None
         models.append(KnownModel(name, official.repo_id, official.parameters, size, here))
-    listed = OFFICIAL.keys() | {official.repo_id for official in OFFICIAL.values()}
-    for repo_id in sorted(_cached_repo_ids() - listed):
+    for repo_id in sorted(_cached_repo_ids() - OFFICIAL_IDS):
         folder = cached_folder(repo_id)
         if folder is not None and _is_gpt2(folder):
             models.append(KnownModel(repo_id, repo_id, *_measure(folder), here=True))
@@ -146,8 +146,7 @@ def cached_folder(repo_id: str) -> Path | None:
     # Other programs fetch the tokenizer apart from the weights. A model of which nobody knows whether it has one of
     # its own must not be run with GPT-2's; the hub's client leaves a listing of what it has fetched completely.
     listing = folder.parent.parent / "trees" / f"{folder.name}.json"
-    official = repo_id in OFFICIAL or repo_id in (model.repo_id for model in OFFICIAL.values())
-    if not official and not listing.exists() and not has_tokenizer(folder):
+    if repo_id not in OFFICIAL_IDS and not listing.exists() and not has_tokenizer(folder):
         return None
     try:
         return folder if all(path.exists() for path in _weight_files(folder)) else None
