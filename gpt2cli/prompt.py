@@ -54,8 +54,8 @@ def read_prompt(source: PromptSource, note: Callable[[str], None]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def encode_prompt(text: str, source: PromptSource, loaded: "LoadedModel") -> list[int]:
-    """The prompt's token ids, at least one and at most the context length.
+def encode_prompt(text: str, source: PromptSource, loaded: "LoadedModel", *, any_length: bool = False) -> list[int]:
+    """The prompt's token ids, at least one and, unless any_length, at most the context length.
 
     An empty text becomes `<|endoftext|>` alone. Raises PromptError where it is too long and not to be truncated.
     """
@@ -65,6 +65,8 @@ def encode_prompt(text: str, source: PromptSource, loaded: "LoadedModel") -> lis
         raise PromptError("this model has no <|endoftext|> to begin with; give a prompt, without --bos")
     front = bos if (source.bos and token_ids[:1] != bos) or not token_ids else []
     limit = loaded.model.context_length - len(front)
+    if any_length and not source.truncate:
+        return front + token_ids
     if len(token_ids) > limit and not source.truncate:
         raise PromptError(
             f"the prompt has {len(front) + len(token_ids)} tokens, more than the {loaded.model.context_length} that "

@@ -22,8 +22,11 @@ class Session:
     prompt_token_ids: list[int]
 
 
-def open_session(source: PromptSource, choice: ModelChoice, talk: Talk) -> Session:
-    """Prompt first, so that a mistake in it is told before anything heavy is loaded."""
+def open_session(source: PromptSource, choice: ModelChoice, talk: Talk, *, any_length: bool = False) -> Session:
+    """Prompt first, so that a mistake in it is told before anything heavy is loaded.
+
+    any_length: a text longer than the model's context is no mistake.
+    """
     if not has_source(source):
         raise click.UsageError(
             'no prompt. Give one as an argument: gpt2cli generate "Once upon a time"; '
@@ -34,7 +37,7 @@ def open_session(source: PromptSource, choice: ModelChoice, talk: Talk) -> Sessi
     if prompt.endswith(" "):
         note("the prompt ends in a space, which becomes a token of its own; most words bring their space along", talk)
     loaded = load_model(choice, talk)
-    token_ids = encode_prompt(prompt, source, loaded)
+    token_ids = encode_prompt(prompt, source, loaded, any_length=any_length)
     all_tokens = len(loaded.tokenizer.encode(prompt, special_tokens=source.special_tokens))
     if len(token_ids) < all_tokens:
         note(f"the prompt was truncated from {all_tokens} to its last {len(token_ids)} tokens", talk)
