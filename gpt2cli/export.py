@@ -76,9 +76,10 @@ def _svg(lines: list[list[Segment]]) -> str:
                 )
         widest = max(widest, column)
     width, height = 2 * _MARGIN + widest * _CELL, 2 * _MARGIN + len(lines) * _LINE
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
             f"<title>{_TITLE}</title>",
             f"<style>text {{ font: 15px {_FONT}; fill: {_THEME.foreground_color.hex}; white-space: pre }}</style>",
             f'<rect width="100%" height="100%" fill="{_THEME.background_color.hex}"/>',

@@ -20,12 +20,12 @@ from gpt2cli.records import ScoredRow, TokenText
 LEAST = (0.5, 0.1, 0.01, 0.001, 0.0001, 0.0)
 LEGEND = ("≥ 50 %", "≥ 10 %", "≥ 1 %", "≥ 0.1 %", "≥ 0.01 %", "below")
 SHADES = (
-    "black on #ffffb2",
-    "black on #fed976",
-    "black on #feb24c",
-    "black on #fd8d3c",
-    "white on #d7301f",
-    "white on #7f0000",
+    "#000000 on #ffffb2",
+    "#000000 on #fed976",
+    "#000000 on #feb24c",
+    "#000000 on #fd8d3c",
+    "#ffffff on #d7301f",
+    "#ffffff on #7f0000",
 )
 UNSCORED = -math.inf  # in place of a surprisal
 

@@ -142,9 +142,9 @@ def scored_view(model: str, shape: tuple[int, int], rows: Sequence[ScoredRow], w
         Column("prob", [probability(t.candidate.probability) if t else "" for t in targets]),
         Column("nats", [number(t.surprisal) if t else "" for t in targets]),
         Column("rank", [str(t.candidate.rank) if t else "" for t in targets]),
+        Column("", [t.candidate.probability if t else 0.0 for t in targets], "fill"),
         Column("top", [visible_token(row.candidates[n].token) for row, n in lines], "token"),
         Column("prob", [probability(row.candidates[n].probability) for row, n in lines]),
-        Column("", [t.candidate.probability if t else 0.0 for t in targets], "fill"),
     ]
     if any(row.context != row.position + 1 for row in rows):
         columns.insert(1, Column("seen", [str(row.context) if row else "" for row in firsts]))
