@@ -1,6 +1,6 @@
 """The autoregressive loop: run the model, keep the last row's logits, choose a token, append it, go on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ PROMPT_CHUNK = 512
 def generate(
     model: LanguageModel,
     tokenizer: TextTokenizer,
-    prompt_token_ids: list[int],
+    prompt_token_ids: Sequence[int],
     sampling: SamplingOptions,
     options: GenerationOptions,
     *,
@@ -34,52 +34,98 @@ def generate(
     on_prompt: told how many tokens of a prompt have been run.
     Raises LogitsError where a row has no token to choose.
     """
-    window = list(prompt_token_ids)  # the tokens that the model sees
-    seen = list(prompt_token_ids)  # all tokens of the text, for the repetition penalty
-    pending = window  # those of the window that it has not run yet
-    cache = model.new_cache()
-    token_ids: list[int] = []
-    text = TextStream(options.stop)
-    reason: FinishReason = "length"
-
-    for step in range(options.max_new_tokens):
+    text = Continuation(tokenizer, model.context_length, prompt_token_ids, sampling, options, rng=rng, sample=sample)
+    while text.finish_reason is None:
         if should_stop():
-            reason = "interrupted"
+            text.finish_reason = "interrupted"
             break
-        if cache.length + len(pending) > model.context_length:
-            if options.context_overflow == "stop":
-                reason = "context"
-                break
-            window = pending = window[max(1, model.context_length // 2) :]
+        if text.starts_afresh:
             cache = model.new_cache()
+        logits = model.logits(last_hidden_state(model, text.pending, cache, on_prompt))  # the last row alone
+        yield text.advance(logits)
+    yield text.completion()
 
-        logits = model.logits(last_hidden_state(model, pending, cache, on_prompt))  # the last row alone
-        position = cache.length - 1
+
+class Continuation:
+    """A prompt and what has been generated from it, between one turn of the model and the next.
+
+    pending: the tokens that the model has yet to run before its last row of logits says what comes next.
+    starts_afresh: they are to be run with an empty cache: the prompt, or what the sliding context kept.
+    finish_reason: None until the text is complete; a caller who gives up may set it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        context_length: int,
+        prompt_token_ids: Sequence[int],
+        sampling: SamplingOptions,
+        options: GenerationOptions,
+        *,
+        rng: torch.Generator,
+        sample: int = 0,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._context_length = context_length
+        self._sampling = sampling
+        self._options = options
+        self._rng = rng
+        self._sample = sample
+        self._steps = 0
+        self._token_ids: list[int] = []
+        self._seen = list(prompt_token_ids)  # all tokens of the text, for the repetition penalty
+        self._window = list(prompt_token_ids)  # those that the model sees
+        self._text = TextStream(options.stop)
+        self.pending = self._window
+        self.starts_afresh = True
+        self.finish_reason: FinishReason | None = None if options.max_new_tokens else "length"
+
+    def advance(self, logits: Tensor) -> Step:
+        """[V], the row of the last pending token → the token chosen from it, with which the text goes on or ends."""
+        position = len(self._window) - 1
         check_logits(logits, position)
-        token_id = choose_token(logits, sampling, seen, rng)
-
-        eos = token_id in options.eos_token_ids
+        token_id = choose_token(logits, self._sampling, self._seen, self._rng)
         details = None
-        if options.details:
-            details = Distribution(tokenizer, logits, sampling, seen).details(token_id, options.candidates)
-        delta = "" if eos else text.feed(tokenizer.token_bytes(token_id))
-        yield Step(sample, step, position, token_text(tokenizer, token_id), delta, details)
+        if self._options.details:
+            distribution = Distribution(self._tokenizer, logits, self._sampling, self._seen)
+            details = distribution.details(token_id, self._options.candidates)
+        delta = self._append(token_id)
+        self._steps += 1
+        return Step(self._sample, self._steps - 1, position, token_text(self._tokenizer, token_id), delta, details)
 
-        if eos:
-            reason = "eos"
-            break
-        token_ids.append(token_id)
-        seen.append(token_id)
-        window.append(token_id)
-        pending = [token_id]
-        if text.stopped:
-            reason = "stop"
-            break
+    def completion(self) -> Completion:
+        """The whole of a text that has a finish_reason."""
+        rest = self._text.finish()
+        reason = "stop" if self._text.stopped else self.finish_reason
+        assert reason is not None
+        return Completion(self._sample, self._text.text, tuple(self._token_ids), reason, rest)
 
-    rest = text.finish()
-    if text.stopped:
-        reason = "stop"
-    yield Completion(sample, text.text, tuple(token_ids), reason, rest)
+    def _append(self, token_id: int) -> str:
+        """The text that became certain with this token."""
+        if token_id in (self._options.eos_token_ids or ()):
+            self.finish_reason = "eos"
+            return ""
+        self._token_ids.append(token_id)
+        self._seen.append(token_id)
+        self._window.append(token_id)
+        self.pending = [token_id]
+        self.starts_afresh = False
+        delta = self._text.feed(self._tokenizer.token_bytes(token_id))
+        if self._text.stopped:
+            self.finish_reason = "stop"
+        elif len(self._token_ids) == self._options.max_new_tokens:
+            self.finish_reason = "length"
+        elif len(self._window) > self._context_length:
+            self._overflow()
+        return delta
+
+    def _overflow(self) -> None:
+        """The window has one token more than the model can see."""
+        if self._options.context_overflow == "stop":
+            self.finish_reason = "context"
+            return
+        self._window = self.pending = self._window[max(1, self._context_length // 2) :]
+        self.starts_afresh = True
 
 
 def last_hidden_state(

@@ -1,6 +1,6 @@
 """A model name → a model that runs, and its tokenizer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,23 +8,111 @@ from typing import Any
 import torch
 
 from gpt2cli.checkpoint import fit_weights, read_config, read_weights
-from gpt2cli.errors import CheckpointError, DeviceError
+from gpt2cli.errors import CheckpointError, DeviceError, PromptError
+from gpt2cli.generation import generate, last_hidden_state
+from gpt2cli.inspection import read_row
 from gpt2cli.model import DTYPES, GPT2, GPT2Config, weight_shapes
 from gpt2cli.protocol import LanguageModel, TextTokenizer
+from gpt2cli.records import Completion, GenerationOptions, Row, SamplingOptions, Step
+from gpt2cli.sampling import sample_rng
 from gpt2cli.tokenizer import END_OF_TEXT, Tokenizer
+
+Prompt = str | Sequence[int]
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with what belongs to it. bos_token_id: what `--bos` puts in front of a prompt."""
+    """A model with what belongs to it, ready to use: `gpt2cli.load` gives one.
+
+    A prompt is a text or its token ids. bos_token_id: what `bos` puts in front of a prompt.
+    """
 
     model: LanguageModel
     tokenizer: TextTokenizer
     bos_token_id: int | None
     eos_token_ids: frozenset[int]
 
+    def generate(
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions | None = None,
+        options: GenerationOptions | None = None,
+        *,
+        seed: int = 0,
+        sample: int = 0,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_prompt: Callable[[int], None] = lambda tokens: None,
+    ) -> Iterator[Step | Completion]:
+        """Continue a prompt: one Step for each new token as it is chosen, then the Completion.
 
-def load(folder: Path, name: str, *, backend: str, device: str, dtype: str) -> LoadedModel:
+        sampling: None is greedy. should_stop, on_prompt: as in `generation.generate`.
+        Raises PromptError for a prompt that this model cannot run, LogitsError where there is no token to choose.
+        """
+        return generate(
+            self.model,
+            self.tokenizer,
+            self.prompt_token_ids(prompt),
+            sampling or SamplingOptions(),
+            self.with_eos(options or GenerationOptions()),
+            rng=sample_rng(seed, sample),
+            sample=sample,
+            should_stop=should_stop,
+            on_prompt=on_prompt,
+        )
+
+    def inspect(
+        self,
+        prompt: Prompt,
+        sampling: SamplingOptions | None = None,
+        *,
+        count: int = 10,
+        tokens: tuple[int, ...] = (),
+    ) -> Row:
+        """The last row of a prompt: its top `count` candidates, and `tokens` wherever they rank.
+
+        sampling: the choice to show beside the raw row; None for none.
+        """
+        token_ids = self.prompt_token_ids(prompt)
+        hidden_state = last_hidden_state(self.model, token_ids, self.model.new_cache())
+        return read_row(self.model, self.tokenizer, token_ids, hidden_state, sampling, count=count, tokens=tokens)
+
+    def prompt_token_ids(
+        self,
+        prompt: Prompt,
+        *,
+        special_tokens: bool = False,
+        bos: bool = False,
+        truncate: bool = False,
+        any_length: bool = False,
+    ) -> list[int]:
+        """The prompt's token ids, at least one and, unless any_length, at most the context length.
+
+        An empty prompt becomes `<|endoftext|>` alone. Raises PromptError where it is too long and not to be
+        truncated, or has ids outside the vocabulary.
+        """
+        encode = self.tokenizer.encode
+        token_ids = encode(prompt, special_tokens=special_tokens) if isinstance(prompt, str) else list(prompt)
+        outside = next((n for n in token_ids if not 0 <= n < self.model.vocab_size), None)
+        if outside is not None:
+            raise PromptError(f"token id {outside} is outside the vocabulary, 0 to {self.model.vocab_size - 1}")
+        begin = [] if self.bos_token_id is None else [self.bos_token_id]
+        if (bos or not token_ids) and not begin:
+            raise PromptError("this model has no <|endoftext|> to begin with; give a prompt, without --bos")
+        front = begin if (bos and token_ids[:1] != begin) or not token_ids else []
+        limit = len(token_ids) if any_length else self.model.context_length - len(front)
+        if len(token_ids) > limit and not truncate:
+            raise PromptError(
+                f"the prompt has {len(front) + len(token_ids)} tokens, more than the {self.model.context_length} that "
+                f"{self.model.name} can see; shorten it, or add --truncate-prompt to keep its end"
+            )
+        return front + token_ids[max(0, len(token_ids) - limit) :]
+
+    def with_eos(self, options: GenerationOptions) -> GenerationOptions:
+        """The options, with this model's own tokens for end of text where they leave them open."""
+        return replace(options, eos_token_ids=self.eos_token_ids) if options.eos_token_ids is None else options
+
+
+def load_folder(folder: Path, name: str, *, backend: str, device: str, dtype: str) -> LoadedModel:
     """Read the model in `folder`. `name` is what records call it.
 
     Raises CheckpointError, TokenizerError or DeviceError, each with a message for the user.

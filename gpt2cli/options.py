@@ -130,24 +130,9 @@ model_options = option_group(
 )
 
 
-def _sampling(
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    min_p: float | None,
-    repetition_penalty: float,
-) -> SamplingOptions:
-    """Greedy unless something asks for a draw; temperature 0 is greedy whatever else is given."""
-    asks_for_a_draw = bool(temperature or top_k or top_p is not None or min_p is not None)
-    default = 1.0 if asks_for_a_draw else 0.0
+def _sampling(**settings: Any) -> SamplingOptions:
     try:
-        return SamplingOptions(
-            temperature=default if temperature is None else temperature or 0.0,  # -0.0 is 0
-            top_k=top_k or 0,
-            top_p=1.0 if top_p is None else top_p,
-            min_p=min_p or 0.0,
-            repetition_penalty=repetition_penalty,
-        )
+        return SamplingOptions.of(**settings)
     except ValueError as error:
         raise click.UsageError(f"--{error}") from None
 

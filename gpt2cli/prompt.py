@@ -1,4 +1,4 @@
-"""argument, file, standard input → prompt text → prompt token ids."""
+"""argument, file, standard input → prompt text."""
 
 import codecs
 import os
@@ -6,12 +6,8 @@ import select
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpt2cli.errors import PromptError
-
-if TYPE_CHECKING:
-    from gpt2cli.loading import LoadedModel
 
 STANDARD_INPUT = "-"
 SILENCE = 2.0  # seconds of an open but silent standard input before a note says that it is being read
@@ -52,27 +48,6 @@ def read_prompt(source: PromptSource, note: Callable[[str], None]) -> str:
     if source.argument is not None and source.argument != STANDARD_INPUT:
         texts.append(_decode(os.fsencode(source.argument), "the prompt argument", keep_newline=True))
     return "\n".join(text for text in texts if text)
-
-
-def encode_prompt(text: str, source: PromptSource, loaded: "LoadedModel", *, any_length: bool = False) -> list[int]:
-    """The prompt's token ids, at least one and, unless any_length, at most the context length.
-
-    An empty text becomes `<|endoftext|>` alone. Raises PromptError where it is too long and not to be truncated.
-    """
-    token_ids = loaded.tokenizer.encode(text, special_tokens=source.special_tokens)
-    bos = [] if loaded.bos_token_id is None else [loaded.bos_token_id]
-    if (source.bos or not token_ids) and not bos:
-        raise PromptError("this model has no <|endoftext|> to begin with; give a prompt, without --bos")
-    front = bos if (source.bos and token_ids[:1] != bos) or not token_ids else []
-    limit = loaded.model.context_length - len(front)
-    if any_length and not source.truncate:
-        return front + token_ids
-    if len(token_ids) > limit and not source.truncate:
-        raise PromptError(
-            f"the prompt has {len(front) + len(token_ids)} tokens, more than the {loaded.model.context_length} that "
-            f"{loaded.model.name} can see; shorten it, or add --truncate-prompt to keep its end"
-        )
-    return front + token_ids[max(0, len(token_ids) - limit) :]
 
 
 def _stdin_is_piped() -> bool:

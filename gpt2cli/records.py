@@ -40,6 +40,26 @@ class SamplingOptions:
                 f"repetition-penalty must be from {TINY} to {HUGE} (1 is off), not {self.repetition_penalty}"
             )
 
+    @classmethod
+    def of(
+        cls,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float = 1.0,
+    ) -> "SamplingOptions":
+        """Greedy unless something asks for a draw; temperature 0 is greedy whatever else is given."""
+        asks_for_a_draw = bool(temperature or top_k or top_p is not None or min_p is not None)
+        default = 1.0 if asks_for_a_draw else 0.0
+        return cls(
+            temperature=default if temperature is None else temperature or 0.0,  # -0.0 is 0
+            top_k=top_k or 0,
+            top_p=1.0 if top_p is None else top_p,
+            min_p=min_p or 0.0,
+            repetition_penalty=repetition_penalty,
+        )
+
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
@@ -51,7 +71,7 @@ class GenerationOptions:
 
     max_new_tokens: how many tokens at most; the prompt does not count.
     stop: the completion ends before the first occurrence of any of these texts.
-    eos_token_ids: the completion ends at any of these tokens; empty to go on after end of text.
+    eos_token_ids: the completion ends at any of these tokens; empty to go on after end of text, None for the model's.
     context_overflow: what happens at the context length; slide drops the older half of the tokens.
     details: fill in the logit, probability, rank, entropy and margin of each step.
     candidates: how many top candidates each step records; 0 for none.
@@ -59,7 +79,7 @@ class GenerationOptions:
 
     max_new_tokens: int = 64
     stop: tuple[str, ...] = ()
-    eos_token_ids: frozenset[int] = frozenset()
+    eos_token_ids: frozenset[int] | None = None
     context_overflow: Literal["slide", "stop"] = "slide"
     details: bool = False
     candidates: int = 0

@@ -77,9 +77,12 @@ class TransformersModel:
                 outputs[module] = output
 
         base = self._model.base_model
-        # The final norm is the module, outside the stack of blocks, whose output is the model's.
-        outside = [m for n, m in base.named_modules() if not any(part.isdigit() for part in n.split("."))]
-        hooks = [module.register_forward_hook(remember) for module in outside if module is not base]
+        # The final norm is the one, outside the stack of blocks, whose output is the model's.
+        hooks = [
+            module.register_forward_hook(remember)
+            for name, module in base.named_modules()
+            if "norm" in type(module).__name__.lower() and not any(part.isdigit() for part in name.split("."))
+        ]
         try:
             ids = torch.tensor([token_ids], device=self._model.device)
             past = cache.states if cache else None
@@ -188,7 +191,7 @@ def load_transformers(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only {rows}; "
             "the tokenizer files must be this model's own"
         )
-    wrapped = TransformersModel(name, model.to(device).eval(), tokenizer.vocab_size)
+    wrapped = TransformersModel(name, model.to(device).eval().requires_grad_(False), tokenizer.vocab_size)
     wrapped.check_output_layer()
     return wrapped, tokenizer
 

@@ -143,7 +143,7 @@ def test_every_format_has_the_same_numbers(cli: Cli, tmp_path: Path) -> None:
         return cli("inspect-logits", "-m", model, "--all", "--rows", "2", "--format", style, text).ok()
 
     result, lines = run("json").json, run("jsonl").jsonl
-    assert lines[:-1] == [{"type": "row", **row} for row in result["rows"]]
+    assert lines[:-1] == [{"type": "scored_row", **row} for row in result["rows"]]
     assert lines[-1] == {key: value for key, value in result.items() if key != "rows"}
     records = tsv(run("tsv"))
     assert [r["text"] for r in records[1:3]] == ["\\t", "two"]

@@ -1,212 +1,174 @@
-"""inspect-logits: the last row, several temperatures, a scaled hidden state, and which options go together."""
+"""inspect-logits, the last row: raw numbers, what sampling does to them, tokens taken apart, every format."""
 
+import csv
+import io
 import math
-import re
 from pathlib import Path
 
 import checkpoints
 import pytest
-import torch
 from conftest import Cli
-from transformers import (
-    GPT2LMHeadModel,
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
-from gpt2cli.commands.view_options import READS
-from gpt2cli.tokenizer import Tokenizer
-
-TEXT = "one two three two one"
-VIEWS = {
-    "--all": [],
-    "--heat": [],
-    "--steps": ["2"],
-    "--token": ["11"],
-    "--compare-temperatures": ["0.5,1"],
-    "--scale": ["2"],
-    "--lens": [],
-    "--verify": [],
-}
+P5 = "The capital of France is"
+SOFTMAX = [0.636409, 0.234122, 0.086129, 0.031685, 0.011656]  # of 2, 1, 0, -1, -2
+IDS = [464, 317, 383, 257, 262]
 
 
-def records(text: str) -> list[dict[str, str]]:
-    header, *lines = (line.split("\t") for line in text.splitlines())
-    return [dict(zip(header, line, strict=True)) for line in lines]
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    logits = dict(zip(IDS, [2.0, 1.0, 0.0, -1.0, -2.0], strict=True))
+    return checkpoints.flat(tmp_path_factory.mktemp("five"), logits, floor=-100)
+
+
+def test_raw_numbers_never_change_with_the_options(cli: Cli, five: Path) -> None:
+    for options in ([], ["-t", "0.5"], ["-k", "2"], ["-t", "0"], ["-p", "0.7", "--repetition-penalty", "2"]):
+        row = cli("inspect-logits", "-m", five, "--rows", "5", "--json", *options, P5).json
+        assert [c["token_id"] for c in row["candidates"]] == IDS
+        assert [c["rank"] for c in row["candidates"]] == [1, 2, 3, 4, 5]
+        assert [c["logit"] for c in row["candidates"]] == [2, 1, 0, -1, -2]
+        assert [c["probability"] for c in row["candidates"]] == pytest.approx(SOFTMAX, abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("options", "processors"),
+    ("options", "adjusted", "drawn"),
     [
-        (["--repetition-penalty", "1.7", "-t", "1"], [RepetitionPenaltyLogitsProcessor(1.7)]),
-        (["-t", "0.6"], [TemperatureLogitsWarper(0.6)]),
-        (["-k", "7"], [TopKLogitsWarper(7)]),
-        (["-p", "0.8"], [TopPLogitsWarper(0.8)]),
-        (["--min-p", "0.05"], [MinPLogitsWarper(0.05)]),
-        (
-            ["--repetition-penalty", "1.3", "-t", "0.7", "-k", "40", "-p", "0.9", "--min-p", "0.02"],
-            [
-                RepetitionPenaltyLogitsProcessor(1.3),
-                TemperatureLogitsWarper(0.7),
-                TopKLogitsWarper(40),
-                TopPLogitsWarper(0.9),
-                MinPLogitsWarper(0.02),
-            ],
-        ),
+        (["-t", "1"], [2, 1, 0, -1, -2], SOFTMAX),
+        (["-t", "0.5"], [4, 2, 0, -2, -4], [0.864704, 0.117025, 0.015838, 0.002143, 0.000290]),
+        (["-k", "2"], [2, 1, 0, -1, -2], [0.731059, 0.268941, 0, 0, 0]),
+        (["-t", "0.5", "-k", "2"], [4, 2, 0, -2, -4], [0.880797, 0.119203, 0, 0, 0]),
     ],
 )
-def test_penalty_and_cuts_are_those_of_transformers(
-    cli: Cli, tmp_path: Path, options: list[str], processors: list
+def test_what_sampling_options_do(
+    cli: Cli, five: Path, options: list[str], adjusted: list[float], drawn: list[float]
 ) -> None:
-    model = checkpoints.random(tmp_path / "m", scale=0.4)
-    rows = 400
-    result = cli("inspect-logits", "-m", model, "--json", "--rows", str(rows), *options, TEXT).json
-    ids = torch.tensor([result["prompt_token_ids"]])
-    with torch.inference_mode():
-        raw = GPT2LMHeadModel.from_pretrained(model)(ids).logits[:, -1]
-    cut = raw.double()
-    for processor in processors:
-        cut = processor(ids, cut)
-    probabilities = cut.softmax(1)[0]
-    assert len(result["candidates"]) == rows
-    for candidate in result["candidates"]:
-        token_id = candidate["token_id"]
-        assert candidate["logit"] == pytest.approx(float(raw[0, token_id]), abs=1e-4)
-        assert candidate["sampling_probability"] == pytest.approx(float(probabilities[token_id]), rel=1e-3, abs=1e-12)
-        assert candidate["kept"] == (float(cut[0, token_id]) > -math.inf)
-        if candidate["kept"]:
-            assert candidate["adjusted_logit"] == pytest.approx(float(cut[0, token_id]), abs=1e-4)
+    candidates = cli("inspect-logits", "-m", five, "--rows", "5", "--json", *options, P5).json["candidates"]
+    assert [c["adjusted_logit"] for c in candidates] == adjusted
+    assert [c["sampling_probability"] for c in candidates] == pytest.approx(drawn, abs=1e-6)
+    assert [c["kept"] for c in candidates] == [p > 0 for p in drawn]
+    assert not any(c["chosen"] for c in candidates)
 
 
-def test_temperatures_by_hand(cli: Cli, tmp_path: Path, gpt2_tokenizer: Tokenizer) -> None:
-    a, b = gpt2_tokenizer.encode(" a b")
-    model = checkpoints.flat(tmp_path / "m", {a: 2.0, b: 1.0})
-    arguments = ("inspect-logits", "-m", model, "--compare-temperatures", "0,0.5,1", "--rows", "2", "x")
-    result = cli(*arguments, "--json").json
-    assert (result["type"], result["temperatures"], result["position"]) == ("temperatures", [0.0, 0.5, 1.0], 0)
-    # e⁻² and e⁻¹ to one; the 50,255 others are at −32 and −64 below the first.
-    half, one = 1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-1) + 50_255 * math.exp(-32))
-    assert [c["token_id"] for c in result["candidates"]] == [a, b]
-    assert result["candidates"][0]["probabilities"] == pytest.approx([1.0, half, one], rel=1e-12)
-    assert result["candidates"][1]["probabilities"] == pytest.approx([0.0, 1 - half, one * math.exp(-1)], rel=1e-9)
-    entropy = -half * math.log(half) - (1 - half) * math.log(1 - half)
-    assert result["entropies"][:2] == pytest.approx([0.0, entropy], rel=1e-9)
-    assert result["candidates"][0]["probability"] == result["candidates"][0]["probabilities"][2]
-
-    first = records(cli(*arguments, "--format", "tsv").ok().out)[0]
-    assert [float(first[f"probability_at_{t}"]) for t in ("0", "0.5", "1")] == result["candidates"][0]["probabilities"]
-    table = cli(*arguments, "--format", "table").ok().out
-    assert re.search(rf"1 +{a} +␣a +2\.0000 +1\.000000 +{half:.6f} +{one:.6f}\b", table), table
+def test_the_row_itself(cli: Cli, five: Path) -> None:
+    row = cli("inspect-logits", "-m", five, "--json", P5).json
+    assert row["prompt_token_ids"] == [464, 3139, 286, 4881, 318]
+    assert (row["position"], row["shape"], row["margin"]) == (4, [5, 50257], 1)
+    assert row["hidden_norm"] == 1  # the hidden state is (1, 0) by construction
+    assert row["entropy"] == pytest.approx(0.999971, abs=3e-6)
+    assert len(row["candidates"]) == 10
+    # Of the tokens that tie at the floor, the lower ids come first.
+    assert [c["token_id"] for c in row["candidates"][5:]] == [0, 1, 2, 3, 4]
 
 
-def test_many_temperatures_become_tables_that_fit(cli: Cli, tmp_path: Path) -> None:
-    model = checkpoints.random(tmp_path / "m", scale=1.0)
-    temperatures = [f"{n / 10}" for n in range(1, 21)]
-    options = ("--compare-temperatures", ",".join(temperatures), "--format", "table")
-    out = cli("inspect-logits", "-m", model, *options, TEXT).ok().out
-    table = out[out.index("rank") :].splitlines()
-    assert max(len(line.rstrip()) for line in table) <= 80
-    assert [n for line in table if line.startswith("rank") for n in re.findall(r"T ([\d.]+)", line)] == [
-        f"{float(t):g}" for t in temperatures
-    ]
+def test_more_rows_than_the_vocabulary_means_all_of_it(cli: Cli, five: Path) -> None:
+    row = cli("inspect-logits", "-m", five, "--rows", "1000000000", "--json", P5).json
+    assert sorted(c["token_id"] for c in row["candidates"]) == list(range(50257))
+    assert math.fsum(c["probability"] for c in row["candidates"]) == pytest.approx(1)
 
 
-def test_scale_multiplies_every_logit_and_leaves_the_order(cli: Cli, tmp_path: Path) -> None:
-    model = checkpoints.random(tmp_path / "m")
-    plain = cli("inspect-logits", "-m", model, "--json", TEXT).json
-    scaled = cli("inspect-logits", "-m", model, "--json", "--scale", "2", TEXT).json
-    assert (scaled["type"], scaled["scale"]) == ("row", 2.0)
-    assert scaled["hidden_norm"] == pytest.approx(2 * plain["hidden_norm"], rel=1e-6)
-    assert [c["token_id"] for c in scaled["candidates"]] == [c["token_id"] for c in plain["candidates"]]
-    for before, after in zip(plain["candidates"], scaled["candidates"], strict=True):
-        assert after["logit"] == pytest.approx(2 * before["logit"], rel=1e-6)
-        assert (after["unscaled_logit"], after["unscaled_probability"]) == (before["logit"], before["probability"])
-    # Twice the hidden state is half the temperature.
-    half = cli("inspect-logits", "-m", model, "--json", "--compare-temperatures", "0.5", TEXT).json
-    expected = [c["probabilities"][0] for c in half["candidates"]]
-    assert [c["probability"] for c in scaled["candidates"]] == pytest.approx(expected, rel=1e-5)
-    reversed_ = cli("inspect-logits", "-m", model, "--json", "--rows", "1", "--scale", "-1", TEXT).json
-    last = cli("inspect-logits", "-m", model, "--json", "--rows", "50257", TEXT).json["candidates"][-1]
-    assert reversed_["candidates"][0]["token_id"] == last["token_id"]
+def test_impossible_values_are_null(cli: Cli, tmp_path: Path) -> None:
+    model = checkpoints.flat(tmp_path, {464: 2.0, 383: -math.inf})
+    for options in ([], ["-t", "0"], ["-t", "1", "-k", "3"]):
+        row = cli("inspect-logits", "-m", model, "--rows", "50257", "--json", *options, "a").json
+        last = row["candidates"][-1]
+        assert (last["token_id"], last["logit"], last["probability"]) == (383, None, 0)
+    ran = cli("inspect-logits", "-m", model, "--rows", "50257", "--format", "tsv", "a").ok()
+    assert ran.out.splitlines()[-1].split("\t")[:4] == ["50257", "383", " The", ""]
 
 
-def test_token_geometry_multiplies_to_the_logit(cli: Cli, tmp_path: Path) -> None:
-    model = checkpoints.random(tmp_path / "m", tie_word_embeddings=False)
-    result = cli("inspect-logits", "-m", model, "--json", "--token", "11", "--token", " two", TEXT).json
-    theirs = GPT2LMHeadModel.from_pretrained(model)
-    with torch.inference_mode():
-        hidden = theirs.transformer(torch.tensor([result["prompt_token_ids"]])).last_hidden_state[0, -1]
-        for token in result["tokens"]:
-            w = theirs.lm_head.weight[token["token_id"]]
-            assert token["hidden_norm"] == pytest.approx(float(hidden.norm()), rel=1e-5)
-            assert token["unembedding_norm"] == pytest.approx(float(w.norm()), rel=1e-5)
-            assert token["cosine"] == pytest.approx(float(torch.cosine_similarity(hidden, w, dim=0)), abs=1e-5)
-            product = token["hidden_norm"] * token["unembedding_norm"] * token["cosine"]
-            assert token["logit"] == pytest.approx(product, abs=1e-4)
-    assert [t["text"] for t in result["tokens"]] == [",", " two"]
-
-
-@pytest.mark.parametrize("first", VIEWS)
-def test_two_views_are_a_usage_error(cli: Cli, first: str) -> None:
-    for second in VIEWS:
-        if second != first:
-            ran = cli("inspect-logits", first, *VIEWS[first], second, *VIEWS[second], "x")
-            assert ran.code == 2, (first, second)
-            assert first in ran.err
-            assert second in ran.err
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_options_that_a_view_does_not_use_are_refused(cli: Cli, tmp_path: Path, view: str) -> None:
-    values = {"rows": "3", "stride": "4", "seed": "1", "save": str(tmp_path / "x.npz")}
-    options = sorted(set().union(*READS.values()) - READS[view])
-    assert options
-    for name in options:
-        option = f"--{name.replace('_', '-')}"
-        ran = cli("inspect-logits", view, *VIEWS[view], option, values.get(name, "1"), "x")
-        assert ran.code == 2, option
-        assert option in ran.err
-    assert not (tmp_path / "x.npz").exists()
+def test_a_token_taken_apart(cli: Cli, tmp_path: Path) -> None:
+    model = checkpoints.random(tmp_path, n_embd=16, n_head=2)
+    row = cli("inspect-logits", "-m", model, "--token", " time", "--token", "40000", "--json", P5).json
+    assert [t["token_id"] for t in row["tokens"]] == [640, 40000]
+    for token in row["tokens"]:
+        product = token["hidden_norm"] * token["unembedding_norm"] * token["cosine"]
+        assert product == pytest.approx(token["logit"], abs=1e-4)
+        assert token["hidden_norm"] == row["hidden_norm"]
+    best = row["candidates"][0]
+    again = cli("inspect-logits", "-m", model, "--token", str(best["token_id"]), "--json", P5).json["tokens"][0]
+    assert {name: again[name] for name in best} == best
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("token", "reason"),
+    [("50257", "0 to 50256"), ("once upon", "' upon' (2402)"), ("", "not one token but 0")],
+)
+def test_a_token_that_is_none_is_a_usage_error(cli: Cli, five: Path, token: str, reason: str) -> None:
+    ran = cli("inspect-logits", "-m", five, "--token", token, P5)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert reason in ran.err
+
+
+def test_tsv_csv_table_and_json_hold_the_same_numbers(cli: Cli, five: Path) -> None:
+    run = ("inspect-logits", "-m", five, "--rows", "5", "-t", "0.5", "-k", "3", P5)
+    candidates = cli(*run, "--json").json["candidates"]
+    for style, delimiter in (("tsv", "\t"), ("csv", ",")):
+        rows = list(csv.DictReader(io.StringIO(cli(*run, "--format", style).ok().out), delimiter=delimiter))
+        for name in ("rank", "token_id", "logit", "probability", "adjusted_logit", "sampling_probability"):
+            assert [float(r[name]) for r in rows] == [c[name] for c in candidates]
+        assert [r["text"] for r in rows] == [c["text"] for c in candidates]
+        assert [r["kept"] for r in rows] == ["true"] * 3 + ["false"] * 2
+        assert float(rows[-1]["cumulative_probability"]) == pytest.approx(1)
+    shown = [line.split() for line in cli(*run, "--format", "table").ok().out.splitlines()[-6:-1]]
+    for cells, c in zip(shown, candidates, strict=True):
+        assert [int(cells[0]), int(cells[1])] == [c["rank"], c["token_id"]]
+        assert [float(cells[3]), float(cells[4])] == [c["logit"], pytest.approx(c["probability"], abs=5e-7)]
+        assert float(cells[6]) == c["adjusted_logit"]
+        expected = f"{c['sampling_probability']:.6f}" if c["kept"] else "cut"
+        assert cells[7] == expected
+
+
+def test_tsv_is_one_line_per_row_whatever_the_tokens(cli: Cli, tmp_path: Path) -> None:
+    # newline, tab, carriage return, a lone continuation byte, a backslash
+    tokens = {198: 9.0, 197: 8.0, 201: 7.0, 222: 6.0, 59: 5.0}
+    model = checkpoints.flat(tmp_path, tokens)
+    lines = cli("inspect-logits", "-m", model, "--rows", "5", "a").ok().out.splitlines()
+    assert [line.split("\t")[2] for line in lines[1:]] == ["\\n", "\\t", "\\r", "\\x80", "\\\\"]
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_a_table_never_cuts_a_number_short(cli: Cli, five: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    out = cli("inspect-logits", "-m", five, "-t", "0.5", "--rows", "6", "--format", "table", P5).ok().out
+    for number in ("0.636409", "0.864704", "-4.0000", "-100.0000", "3.20e-45"):
+        assert number in out
+    assert "…" not in out
+    if columns != "40":
+        assert max(map(len, out.splitlines()[-8:])) <= int(columns)
+
+
+def test_steps_show_the_row_of_each_choice(cli: Cli, tmp_path: Path) -> None:
+    model = checkpoints.scripted(tmp_path, [995, 318, checkpoints.EOS], 5)
+    record = cli("inspect-logits", "-m", model, "--steps", "9", "--rows", "2", "--json", P5).json
+    assert [s["token_id"] for s in record["steps"]] == [995, 318, checkpoints.EOS]
+    assert [s["position"] for s in record["steps"]] == [4, 5, 6]
+    assert all(len(s["candidates"]) == 2 for s in record["steps"])
+    assert (
+        cli("inspect-logits", "-m", model, "--steps", "9", "--rows", "2", "--format", "jsonl", P5).jsonl
+        == record["steps"]
+    )
+
+
+def test_generate_and_inspect_agree(cli: Cli, five: Path) -> None:
+    options = ("-t", "0.5", "-k", "3", "-s", "9", P5)
+    generated = cli("generate", "-m", five, "-n", "6", "--show-logits", "4", "--json", *options).json
+    inspected = cli("inspect-logits", "-m", five, "--steps", "6", "--rows", "4", "--json", *options).json
+    assert inspected["steps"] == generated["steps"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
     [
-        ["--scale", "nan"],
-        ["--scale", "inf"],
-        ["--compare-temperatures", ""],
-        ["--compare-temperatures", "1,nan"],
-        ["--compare-temperatures", "1,-1"],
-        ["--compare-temperatures", "warm"],
-        ["--save", "x.bin"],
-        ["--export", "x"],
-        ["--rows", "0"],
-        ["--all", "--stride", "0"],
+        (["--rows", "0"], "--rows"),
+        (["--rows", "x"], "--rows"),
+        (["--steps", "0"], "--steps"),
+        (["--steps", "2", "--token", "a"], "--token"),
+        (["--seed", "3"], "--seed"),
+        (["--json", "--format", "csv"], "--json"),
+        (["--format", "xml"], "--format"),
+        (["-t", "-1"], "--temperature"),
     ],
 )
-def test_bad_values_are_usage_errors(cli: Cli, options: list[str]) -> None:
-    ran = cli("inspect-logits", *options, "x")
-    assert (ran.code, ran.out) == (2, "")
-    assert options[-2] in ran.err
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("style", ["table", "json", "jsonl", "csv", "tsv"])
-def test_every_view_has_every_format(cli: Cli, tmp_path: Path, view: str, style: str) -> None:
-    model = checkpoints.random(tmp_path / "m")
-    ran = cli("inspect-logits", "-m", model, view, *VIEWS[view], "--format", style, TEXT).ok()
-    lines = ran.out.splitlines()
-    if style == "tsv":
-        assert len({line.count("\t") for line in lines}) == 1
-        assert len(lines) > 1
-    if style == "json":
-        assert len(lines) == 1
-        assert ran.json["type"]
-    if style == "jsonl":
-        assert all(line["type"] for line in ran.jsonl)
-    if style == "table":
-        head = next(n for n, line in enumerate(lines) if "──" in line or line.startswith("one"))
-        assert max(len(line.rstrip()) for line in lines[head:]) <= 80
+def test_usage_errors_name_the_option(cli: Cli, five: Path, arguments: list[str], named: str) -> None:
+    ran = cli("inspect-logits", "-m", five, *arguments, P5)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert named in ran.err

@@ -115,7 +115,7 @@ def generate(
     options = GenerationOptions(
         max_new_tokens=max_new_tokens,
         stop=stop,
-        eos_token_ids=frozenset() if ignore_eos else session.loaded.eos_token_ids,
+        eos_token_ids=frozenset() if ignore_eos else None,
         context_overflow=context_overflow,
         details=style == "jsonl" or show_logits > 0,
         candidates=show_logits,
@@ -147,9 +147,6 @@ def _events(
     talk: Talk,
 ) -> Iterator[Step | Completion]:
     """The steps of one sample and its end, with what a person waits for told on the way."""
-    from gpt2cli import generation
-    from gpt2cli.sampling import sample_rng
-
     total = len(session.prompt_token_ids)
     with progress(f"reading the prompt, {total} tokens", talk) as status:
 
@@ -157,29 +154,25 @@ def _events(
             if status:
                 status.update(f"reading the prompt, {done} of {total} tokens")
 
-        events = generation.generate(
-            session.loaded.model,
-            session.loaded.tokenizer,
+        events = session.loaded.generate(
             session.prompt_token_ids,
             sampling,
             options,
-            rng=sample_rng(seed, sample),
+            seed=seed,
             sample=sample,
             should_stop=interrupts,
             on_prompt=on_prompt,
         )
         event = next(events)
-    position = -1
-    while True:
-        if isinstance(event, Step) and event.position <= position:
+    position, told = -1, False
+    while isinstance(event, Step):
+        if event.position <= position and not told:
             note("the text is longer than the model's context; the older half of it is no longer seen", talk)
-            position = sys.maxsize  # said once
-        elif isinstance(event, Step) and position < sys.maxsize:
-            position = event.position
+            told = True
+        position = event.position
         yield event
-        if isinstance(event, Completion):
-            return
         event = next(events)
+    yield event
 
 
 def _print_text(events: Iterator[Step | Completion], show_logits: bool, talk: Talk, *, header: bool) -> None:

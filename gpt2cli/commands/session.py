@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+import gpt2cli
 from gpt2cli.options import DEFAULT_MODEL, ModelChoice, Talk
 from gpt2cli.output import note, progress, write_error
-from gpt2cli.prompt import PromptSource, encode_prompt, has_source, read_prompt
+from gpt2cli.prompt import PromptSource, has_source, read_prompt
 
 if TYPE_CHECKING:
     from gpt2cli.loading import LoadedModel
@@ -37,7 +38,13 @@ def open_session(source: PromptSource, choice: ModelChoice, talk: Talk, *, any_l
     if prompt.endswith(" "):
         note("the prompt ends in a space, which becomes a token of its own; most words bring their space along", talk)
     loaded = load_model(choice, talk)
-    token_ids = encode_prompt(prompt, source, loaded, any_length=any_length)
+    token_ids = loaded.prompt_token_ids(
+        prompt,
+        special_tokens=source.special_tokens,
+        bos=source.bos,
+        truncate=source.truncate,
+        any_length=any_length and not source.truncate,
+    )
     all_tokens = len(loaded.tokenizer.encode(prompt, special_tokens=source.special_tokens))
     if len(token_ids) < all_tokens:
         note(f"the prompt was truncated from {all_tokens} to its last {len(token_ids)} tokens", talk)
@@ -48,12 +55,11 @@ def load_model(choice: ModelChoice, talk: Talk) -> "LoadedModel":
     if choice.name == DEFAULT_MODEL:
         note(f"model {DEFAULT_MODEL}, a small story teller bundled with this program; for GPT-2 add -m gpt2", talk)
     with progress(f"loading {choice.name}", talk) as shown:
-        import torch
-
-        from gpt2cli.checkpoint import find_folder
-        from gpt2cli.loading import load
-
-        if choice.threads is not None:
-            torch.set_num_threads(choice.threads)
-        folder = find_folder(choice.name, show_progress=shown is not None)
-        return load(folder, choice.name, backend=choice.backend, device=choice.device, dtype=choice.dtype)
+        return gpt2cli.load(
+            choice.name,
+            backend=choice.backend,
+            device=choice.device,
+            dtype=choice.dtype,
+            threads=choice.threads,
+            show_progress=shown is not None,
+        )

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gpt2cli.commands.session import Session
-from gpt2cli.generation import generate, last_hidden_state
+from gpt2cli.generation import last_hidden_state
 from gpt2cli.heat import heat_view
-from gpt2cli.inspection import compare_temperatures, read_row, scale_row
+from gpt2cli.inspection import compare_temperatures, scale_row
 from gpt2cli.lens import read_lens
 from gpt2cli.records import Check, GenerationOptions, SamplingOptions, Step
 from gpt2cli.render import (
@@ -24,7 +24,6 @@ from gpt2cli.render import (
     temperature_view,
     verify_view,
 )
-from gpt2cli.sampling import sample_rng
 from gpt2cli.scoring import Losses, score
 from gpt2cli.serialize import JsonObject, step_json
 from gpt2cli.serialize_views import (
@@ -80,7 +79,7 @@ def row(session: Session, sampling: SamplingOptions, count: int, tokens: tuple[s
     """The last row."""
     model, tokenizer, token_ids = _parts(session)
     wanted = tuple(_token_id(tokenizer, token) for token in tokens)
-    read = read_row(model, tokenizer, token_ids, _last(session), sampling, count=count, tokens=wanted)
+    read = session.loaded.inspect(token_ids, sampling, count=count, tokens=wanted)
     data = row_json(head_json("row", model.name, token_ids), read)
     return View(
         table=lambda canvas: [row_view(model.name, read, canvas.width)],
@@ -156,7 +155,7 @@ def every_row(session: Session, stride: int | None, count: int, *, heat: bool, k
 
     def lines() -> Iterator[JsonObject]:
         for made in rows():
-            yield {"type": "row", **scored_row_json(made)}
+            yield {"type": "scored_row", **scored_row_json(made)}
         yield head | summary()
 
     return View(
@@ -171,14 +170,11 @@ def steps(
     session: Session, sampling: SamplingOptions, seed: int | None, number: int, count: int, *, keep: bool
 ) -> View:
     """The row of each step of a generation, as it happens."""
-    model, tokenizer, token_ids = _parts(session)
-    options = GenerationOptions(
-        max_new_tokens=number, eos_token_ids=session.loaded.eos_token_ids, details=True, candidates=count
-    )
+    model, _, token_ids = _parts(session)
+    options = GenerationOptions(max_new_tokens=number, details=True, candidates=count)
 
     def made() -> Iterator[Step]:
-        rng = sample_rng(seed or 0, 0)
-        for event in generate(model, tokenizer, token_ids, sampling, options, rng=rng):
+        for event in session.loaded.generate(token_ids, sampling, options, seed=seed or 0):
             if isinstance(event, Step):
                 yield event
 
