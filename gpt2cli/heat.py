@@ -87,7 +87,7 @@ def wrapped(text: Iterable[Piece], width: int) -> Iterator[list[Piece]]:
     """Lines of at most `width` cells, broken at line feeds and else between words; longer words between characters."""
     line: list[Piece] = []
     for piece in _split(text, width):
-        if sum(p.cells for p in line) + piece.cells > width:
+        while line and sum(p.cells for p in line) + piece.cells > width:
             # The last piece that begins a word, and what follows it, go to the next line.
             word = next((n for n in range(len(line) - 1, 0, -1) if line[n].text.startswith(" ")), len(line))
             end = len(line) if piece.text.startswith(" ") else word

@@ -55,14 +55,14 @@ def candidate_table(candidates: Sequence[Candidate], width: int, *, cumulative: 
     meaning = ["logit = h·w", "prob = softmax"]
     if cumulative:
         columns.append(Column("cumul", [probability(p) for p in accumulate(c.probability for c in candidates)]))
-        meaning.append("cumul = prob so far")
+        meaning.append("cumul = sum")
     if adjusted:
         columns.append(Column("adjusted", [number(c.adjusted_logit) for c in candidates]))
         meaning.append("adjusted = ÷T")
     if drawn:
         cells = [probability(c.sampling_probability) if c.kept else "cut" for c in candidates]
         columns.append(Column("draw", cells))
-        meaning.append("draw = cut prob")
+        meaning.append("draw = after cuts")
     shown = [(c.sampling_probability if drawn else c.probability) or 0.0 for c in candidates]
     columns.append(Column("", shown, "fill"))
     styles = ["bold" if c.chosen else "" if c.kept else "dim" for c in candidates]

@@ -82,6 +82,7 @@ def test_shades_differ_in_lightness_alone() -> None:
     [
         (["one", " two", " three"], ["one two", " three"]),
         (["one", " tw", "elve", "th"], ["one", " twelveth"]),
+        (["x", " abcdefg", "hi"], ["x", " abcdefg", "hi"]),
         (["a\n", "\n", "b"], ["a⏎", "⏎", "b"]),
         (["abcdefghijkl"], ["abcdefghi", "jkl"]),
         (["abcdefgh", "ij"], ["abcdefgh", "ij"]),

@@ -81,12 +81,7 @@ def row(session: Session, sampling: SamplingOptions, count: int, tokens: tuple[s
     wanted = tuple(_token_id(tokenizer, token) for token in tokens)
     read = session.loaded.inspect(token_ids, sampling, count=count, tokens=wanted)
     data = row_json(head_json("row", model.name, token_ids), read)
-    return View(
-        table=lambda canvas: [row_view(model.name, read, canvas.width)],
-        json=lambda: data,
-        lines=lambda: [data],
-        records=lambda: row_records(read),
-    )
+    return _whole(data, lambda canvas: row_view(model.name, read, canvas.width), row_records(read))
 
 
 def scale(session: Session, factor: float, count: int) -> View:
@@ -94,12 +89,7 @@ def scale(session: Session, factor: float, count: int) -> View:
     model, tokenizer, token_ids = _parts(session)
     scaled = scale_row(model, tokenizer, token_ids, _last(session), factor, count)
     data = scaled_json(head_json("row", model.name, token_ids), scaled)
-    return View(
-        table=lambda canvas: [scaled_view(model.name, scaled, canvas.width)],
-        json=lambda: data,
-        lines=lambda: [data],
-        records=lambda: scaled_records(scaled),
-    )
+    return _whole(data, lambda canvas: scaled_view(model.name, scaled, canvas.width), scaled_records(scaled))
 
 
 def temperatures(session: Session, values: tuple[float, ...], count: int) -> View:
@@ -107,11 +97,8 @@ def temperatures(session: Session, values: tuple[float, ...], count: int) -> Vie
     model, tokenizer, token_ids = _parts(session)
     compared = compare_temperatures(model, tokenizer, token_ids, _last(session), values, count)
     data = temperatures_json(head_json("temperatures", model.name, token_ids), compared)
-    return View(
-        table=lambda canvas: [temperature_view(model.name, compared, canvas.width)],
-        json=lambda: data,
-        lines=lambda: [data],
-        records=lambda: temperature_records(compared),
+    return _whole(
+        data, lambda canvas: temperature_view(model.name, compared, canvas.width), temperature_records(compared)
     )
 
 
@@ -215,6 +202,11 @@ def checks(session: Session, load_other: Callable[[], "LanguageModel"], *, keep:
         records=lambda: (check_json(check) for check in every()),
         failed=failed,
     )
+
+
+def _whole(data: JsonObject, table: Callable[[Canvas], RenderableType], records: list[JsonObject]) -> View:
+    """A view that does not come in parts: its JSON is one line."""
+    return View(table=lambda canvas: [table(canvas)], json=lambda: data, lines=lambda: [data], records=lambda: records)
 
 
 def stride_of(model: "LanguageModel", stride: int | None) -> int:
