@@ -77,9 +77,15 @@ class LoadedModel:
         return read_row(self.model, self.tokenizer, token_ids, hidden_state, sampling, count=count, tokens=tokens)
 
     def prompt_token_ids(
-        self, prompt: Prompt, *, special_tokens: bool = False, bos: bool = False, truncate: bool = False
+        self,
+        prompt: Prompt,
+        *,
+        special_tokens: bool = False,
+        bos: bool = False,
+        truncate: bool = False,
+        any_length: bool = False,
     ) -> list[int]:
-        """The prompt's token ids, at least one and at most the context length.
+        """The prompt's token ids, at least one and, unless any_length, at most the context length.
 
         An empty prompt becomes `<|endoftext|>` alone. Raises PromptError where it is too long and not to be
         truncated, or has ids outside the vocabulary.
@@ -93,7 +99,7 @@ class LoadedModel:
         if (bos or not token_ids) and not begin:
             raise PromptError("this model has no <|endoftext|> to begin with; give a prompt, without --bos")
         front = begin if (bos and token_ids[:1] != begin) or not token_ids else []
-        limit = self.model.context_length - len(front)
+        limit = len(token_ids) if any_length else self.model.context_length - len(front)
         if len(token_ids) > limit and not truncate:
             raise PromptError(
                 f"the prompt has {len(front) + len(token_ids)} tokens, more than the {self.model.context_length} that "

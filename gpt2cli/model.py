@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt2cli.errors import CheckpointError
+from gpt2cli.protocol import OutputLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
@@ -189,6 +190,14 @@ class GPT2:
     def unembedding(self, token_id: int) -> Tensor:
         """[n_embd] float32 on the CPU: the token's row of the unembedding matrix."""
         return self.unembedding_matrix[token_id].float().cpu()
+
+    def layer_states(self, token_ids: list[int], cache: KeyValueCache | None = None) -> Tensor:
+        """[T] → [n_layer + 1, n_embd]: what the final norm makes of the last token's stream after each block."""
+        return self.final_norm(torch.stack([stream[-1] for stream in self.residual_streams(token_ids, cache)]))
+
+    def output_layer(self) -> OutputLayer:
+        parameters = sum(weight.numel() for weight in self.weights.values())
+        return OutputLayer(self.token_embedding, self.unembedding_matrix, None, parameters)
 
     def _block(self, layer: int, x: Tensor, cache: KeyValueCache | None) -> Tensor:
         x = x + self._attention(layer, self._norm(f"h.{layer}.ln_1", x), cache)

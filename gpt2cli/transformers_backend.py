@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from gpt2cli.checkpoint import has_tokenizer, read_weights
 from gpt2cli.errors import CheckpointError, Gpt2cliError, TokenizerError
-from gpt2cli.protocol import TextTokenizer
+from gpt2cli.protocol import OutputLayer, TextTokenizer
 from gpt2cli.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 
 
@@ -67,6 +67,43 @@ class TransformersModel:
             raise Gpt2cliError(f"the unembedding of {self.name} has a bias, so a logit is no plain dot product")
         row: Tensor = self._unembedding.weight[token_id]
         return row.float().cpu()
+
+    def layer_states(self, token_ids: list[int], cache: TransformersCache | None = None) -> Tensor:
+        """[T] → [n_layer + 1, n_embd]. transformers applies the final norm to the last of its hidden states only."""
+        outputs: dict[torch.nn.Module, Tensor] = {}
+
+        def remember(module: torch.nn.Module, _: Any, output: Any) -> None:
+            if isinstance(output, Tensor):
+                outputs[module] = output
+
+        base = self._model.base_model
+        # The final norm is the one, outside the stack of blocks, whose output is the model's.
+        hooks = [
+            module.register_forward_hook(remember)
+            for name, module in base.named_modules()
+            if "norm" in type(module).__name__.lower() and not any(part.isdigit() for part in name.split("."))
+        ]
+        try:
+            ids = torch.tensor([token_ids], device=self._model.device)
+            past = cache.states if cache else None
+            output = base(ids, past_key_values=past, use_cache=cache is not None, output_hidden_states=True)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if cache:
+            cache.length += len(token_ids)
+        final, streams = output.last_hidden_state, output.hidden_states
+        norm = next((m for m, made in outputs.items() if made.shape == final.shape and made.equal(final)), None)
+        if norm is None or not streams or not streams[-1].equal(final):
+            raise Gpt2cliError(
+                f"{self.name} does not show its final norm to the transformers backend, so it has no lens"
+            )
+        return torch.stack([norm(stream[:, -1])[0] for stream in streams[:-1]] + [final[0, -1]])
+
+    def output_layer(self) -> OutputLayer:
+        embedding, unembedding = self._model.get_input_embeddings().weight, self._unembedding.weight
+        bias = getattr(self._unembedding, "bias", None)
+        return OutputLayer(embedding, unembedding, bias, sum(p.numel() for p in self._model.parameters()))
 
     def check_output_layer(self) -> None:
         """Raises CheckpointError if the model does more to its logits than one unembedding (softcapping, scaling)."""

@@ -23,8 +23,11 @@ class Session:
     prompt_token_ids: list[int]
 
 
-def open_session(source: PromptSource, choice: ModelChoice, talk: Talk) -> Session:
-    """Prompt first, so that a mistake in it is told before anything heavy is loaded."""
+def open_session(source: PromptSource, choice: ModelChoice, talk: Talk, *, any_length: bool = False) -> Session:
+    """Prompt first, so that a mistake in it is told before anything heavy is loaded.
+
+    any_length: a text longer than the model's context is no mistake.
+    """
     if not has_source(source):
         raise click.UsageError(
             'no prompt. Give one as an argument: gpt2cli generate "Once upon a time"; '
@@ -36,7 +39,11 @@ def open_session(source: PromptSource, choice: ModelChoice, talk: Talk) -> Sessi
         note("the prompt ends in a space, which becomes a token of its own; most words bring their space along", talk)
     loaded = load_model(choice, talk)
     token_ids = loaded.prompt_token_ids(
-        prompt, special_tokens=source.special_tokens, bos=source.bos, truncate=source.truncate
+        prompt,
+        special_tokens=source.special_tokens,
+        bos=source.bos,
+        truncate=source.truncate,
+        any_length=any_length and not source.truncate,
     )
     all_tokens = len(loaded.tokenizer.encode(prompt, special_tokens=source.special_tokens))
     if len(token_ids) < all_tokens:
