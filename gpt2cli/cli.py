@@ -58,8 +58,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        return READER_GONE
+    except SystemExit as exit_:  # click's own answer to a closed pipe is 1; a shell completion ends with 0
+        return READER_GONE if exit_.code == 1 else 0
     except Gpt2cliError as error:
         return _fail(str(error), error)
     except OSError as error:

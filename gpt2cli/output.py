@@ -100,7 +100,7 @@ def render(renderable: "RenderableType", talk: "Talk", stream: TextIO | None) ->
     console.width = max(terminal_width(stream), console.measure(renderable).minimum)
     with console.capture() as capture:
         console.print(renderable)
-    return capture.get()
+    return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
 @contextmanager

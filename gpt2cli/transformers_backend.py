@@ -158,7 +158,7 @@ def load_transformers(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only {rows}; "
             "the tokenizer files must be this model's own"
         )
-    wrapped = TransformersModel(name, model.to(device).eval(), tokenizer.vocab_size)
+    wrapped = TransformersModel(name, model.to(device).eval().requires_grad_(False), tokenizer.vocab_size)
     wrapped.check_output_layer()
     return wrapped, tokenizer
 

@@ -21,6 +21,8 @@ for name in [n for n in os.environ if n.startswith(("GPT2CLI_", "HF_")) or n in 
     if name not in ("HF_HOME", "HF_HUB_CACHE"):
         del os.environ[name]
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The models of the tests are tiny; threads would only get in the way of the tests that run beside.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @dataclass(frozen=True)

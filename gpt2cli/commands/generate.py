@@ -164,17 +164,15 @@ def _events(
             on_prompt=on_prompt,
         )
         event = next(events)
-    position = -1
-    while True:
-        if isinstance(event, Step) and event.position <= position:
+    position, told = -1, False
+    while isinstance(event, Step):
+        if event.position <= position and not told:
             note("the text is longer than the model's context; the older half of it is no longer seen", talk)
-            position = sys.maxsize  # said once
-        elif isinstance(event, Step) and position < sys.maxsize:
-            position = event.position
+            told = True
+        position = event.position
         yield event
-        if isinstance(event, Completion):
-            return
         event = next(events)
+    yield event
 
 
 def _print_text(events: Iterator[Step | Completion], show_logits: bool, talk: Talk, *, header: bool) -> None:
