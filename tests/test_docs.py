@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 import readme
 
 COMMANDS = [pair for block in readme.BLOCK.findall(readme.README.read_text()) for pair in readme.commands(block)]

@@ -43,11 +43,12 @@ def test_packed_texts_have_the_hidden_states_of_texts_alone(tmp_path: Path, back
     folder = checkpoints.random(tmp_path / "random", n_layer=2, n_positions=64, **fields)
     model = gpt2cli.load(str(folder), backend=backend).model
     caches = [model.new_cache() for _ in TEXTS]
+    so_far: list[list[int]] = [[] for _ in TEXTS]
     with torch.inference_mode():
-        for turn in range(3):  # whole prompts, then a token each, after prompts of several lengths
-            texts = TEXTS if turn == 0 else [[turn + len(text)] for text in TEXTS]
+        # Whole prompts of several lengths; a token after each; a token after one, and three after another.
+        for texts in (TEXTS, [[1], [2], [3], [4]], [[1], [5, 6, 7], [2], [3]]):
             together = model.last_hidden_states(texts, caches)
-            so_far = texts if turn == 0 else [a + b for a, b in zip(so_far, texts, strict=True)]
+            so_far = [a + b for a, b in zip(so_far, texts, strict=True)]
             alone = torch.stack([model.hidden_states(text)[-1] for text in so_far])
             torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
-    assert [cache.length for cache in caches] == [len(text) + 2 for text in TEXTS]
+    assert [cache.length for cache in caches] == [3, 7, 62, 3]
