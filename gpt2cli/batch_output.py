@@ -15,31 +15,30 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 
 class BatchOutput:
-    """Takes the records as they come and writes each as soon as all before it are written."""
+    """Takes the records as they come and writes each as soon as all before it are written; `written` counts them."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor = descriptor
         self._name = name
         self._waiting: dict[int, bytes] = {}
         self._waiting_bytes = 0
-        self._written = 0
+        self.written = 0
         self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
 
     @property
     def is_behind(self) -> bool:
         return self._waiting_bytes > MAX_WAITING_BYTES
 
-    def put(self, number: int, line: str) -> int:
-        """The record of row `number`, counted from 0. Returns how many rows are written by now."""
+    def put(self, number: int, line: str) -> None:
+        """The record of row `number`, counted from 0."""
         data = line.encode()
         self._waiting[number] = data
         self._waiting_bytes += len(data)
-        while self._written in self._waiting:
-            data = self._waiting.pop(self._written)
+        while self.written in self._waiting:
+            data = self._waiting.pop(self.written)
             self._waiting_bytes -= len(data)
             self._write(data)
-            self._written += 1
-        return self._written
+            self.written += 1
 
     def finished(self) -> Iterator[tuple[int, Any]]:
         """For a file that is to be continued: the number and the record of each whole line in it.
@@ -55,9 +54,9 @@ class BatchOutput:
                 try:
                     record = json.loads(line)
                 except (ValueError, RecursionError):
-                    raise self.refusal(self._written, "is no record of a batch") from None
-                yield self._written, record
-                self._written += 1
+                    raise self.refusal(self.written, "is no record of a batch") from None
+                yield self.written, record
+                self.written += 1
                 end += len(line)
         os.ftruncate(self._descriptor, end)
         os.lseek(self._descriptor, end, os.SEEK_SET)

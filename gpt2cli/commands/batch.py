@@ -60,7 +60,7 @@ def generate_batch(context: click.Context, files: BatchFiles, choice: ModelChoic
         loaded = load_model(choice, talk)
         from gpt2cli.batch_run import BatchError, BatchRun
 
-        with open_output(files.output, resume=files.resume) as output, interruptible() as interrupts:
+        with open_output(files.output, resume=files.resume) as output:
             plain = path.lower().endswith(".txt")
             reader = LineReader(descriptor, "standard input" if path == "-" else path)
             run = BatchRun(loaded, reader, output, context.params, plain=plain, strict=files.strict)
@@ -68,10 +68,11 @@ def generate_batch(context: click.Context, files: BatchFiles, choice: ModelChoic
                 run.resume()
             # A bar on the terminal that also gets the records would tear them apart.
             quiet = talk.quiet or (not to_file and is_terminal(sys.stdout))
-            with progress_bar("0 rows", Talk(quiet, talk.color), size) as show:
+            with progress_bar("0 rows", Talk(quiet, talk.color), size) as show, interruptible() as interrupts:
                 run.run(files.batch_size, interrupts, _progress(run, show) if show else lambda tokens: None)
     if interrupts():
-        note(f"interrupted after {run.rows} rows" + ("; --resume goes on from there" if to_file else ""), talk)
+        how = "; --resume goes on from there" if to_file else ""
+        note(f"interrupted with {output.written} rows written{how}", talk)
         raise click.exceptions.Exit(interrupts.exit_code)
     if run.failed:
         raise BatchError(
