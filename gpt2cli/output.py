@@ -97,7 +97,8 @@ def terminal_width(stream: TextIO | None) -> int:
 def render(renderable: "RenderableType", talk: "Talk", stream: TextIO | None) -> str:
     """A rich renderable as text for the stream, wide enough that nothing is cut."""
     console = _console(use_color(talk, stream))
-    console.width = max(terminal_width(stream), console.measure(renderable).minimum)
+    unbounded = console.options.update_width(10_000)
+    console.width = max(terminal_width(stream), console.measure(renderable, options=unbounded).minimum)
     with console.capture() as capture:
         console.print(renderable)
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())

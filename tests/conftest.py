@@ -7,15 +7,17 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from gpt2cli.cli import run
 from gpt2cli.tokenizer import Tokenizer
 
-ROOT = Path(__file__).parent.parent
+SCHEMA = jsonschema.Draft202012Validator(json.loads((files("gpt2cli") / "data" / "schema.json").read_text()))
 # No test may reach a network, or depend on what the person who runs it has set or cached.
 for name in [n for n in os.environ if n.startswith(("GPT2CLI_", "HF_")) or n in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")]:
     if name not in ("HF_HOME", "HF_HUB_CACHE"):
@@ -40,11 +42,19 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.ok().out, parse_constant=_no_constant)
+        (record,) = self.jsonl
+        return record
 
     @property
     def jsonl(self) -> list[Any]:
-        return [json.loads(line, parse_constant=_no_constant) for line in self.ok().out.splitlines()]
+        return [parse(line) for line in self.ok().out.splitlines()]
+
+
+def parse(line: str) -> Any:
+    """One line of JSON output, which must fit the schema, and be JSON: no NaN, no Infinity."""
+    record = json.loads(line, parse_constant=_no_constant)
+    SCHEMA.validate(record)
+    return record
 
 
 def _no_constant(name: str) -> None:
