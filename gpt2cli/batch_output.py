@@ -46,6 +46,8 @@ class BatchOutput:
         What follows the last whole line is the torn end of a run that was killed; it is cut off after that.
         Raises OutputError for a line that is no record.
         """
+        if not self._is_file:
+            return
         end = 0
         with open(self._descriptor, "rb", closefd=False) as file:
             for line in file:
@@ -84,6 +86,8 @@ def is_standard_output(path: str | None) -> bool:
 def check_output(path: str, source: str, *, resume: bool) -> None:
     """Raises OutputError for an output that could not be written to, before any work is done."""
     if not os.path.exists(path):
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise OutputError(f"cannot write to {path}: there is no such folder")
         return
     if os.path.exists(source) and os.path.samefile(path, source):
         raise OutputError(f"--output {path} is the input itself; name another file")
@@ -106,6 +110,21 @@ def open_output(path: str | None, *, resume: bool) -> Iterator[BatchOutput]:
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot write to {path}: {getattr(error, 'strerror', None) or error}") from None
     try:
+        _lock(descriptor, path)
         yield BatchOutput(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, path: str) -> None:
+    """Until it is closed, no other run may write to it: two would glue their lines together."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputError(f"another run is writing to {path}; wait for its end, or name another --output") from None
+    except OSError:  # not on this file system
+        return

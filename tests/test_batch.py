@@ -9,7 +9,7 @@ from typing import Any
 
 import checkpoints
 import pytest
-from conftest import Cli, Ran
+from conftest import Cli, Ran, parse
 
 import gpt2cli
 from gpt2cli import batch_output
@@ -265,7 +265,7 @@ def test_each_bad_row_has_an_error_in_its_place(batch, ruler: Path, monkeypatch:
     assert ran.err == (
         f"gpt2cli: error: {len(BAD)} of {len(lines)} rows failed; their records, of type error, say why\n"
     )
-    records = [json.loads(line) for line in ran.out.splitlines()]
+    records = [parse(line) for line in ran.out.splitlines()]
     assert [r["token_ids"] for r in records[::2]] == [[1000]] * (len(BAD) + 1)
     known = {
         10: f"not UTF-8: byte 0xe9 at offset {sum(len(x.encode()) + 1 for x in lines[:21]) + 15} of the input; "
@@ -280,7 +280,7 @@ def test_each_bad_row_has_an_error_in_its_place(batch, ruler: Path, monkeypatch:
 def test_a_huge_line_costs_its_row_and_no_other(batch, ruler: Path) -> None:
     lines = [{"prompt": "Hello"}, {"prompt": "^" * 10_000_000}, " " * 2 + "x" * 17_000_000, {"prompt": "Hello"}]
     ran = batch(ruler, lines, "-n", "1")
-    records = [json.loads(line) for line in ran.out.splitlines()]
+    records = [parse(line) for line in ran.out.splitlines()]
     assert [r["type"] for r in records] == ["result", "error", "error", "result"]
     assert "the prompt has 2500000 tokens, more than the 32" in records[1]["error"]
     assert records[2]["error"] == "the line is longer than 16 MiB, too long for any prompt"
@@ -290,7 +290,7 @@ def test_logits_that_are_no_numbers_cost_their_row_and_no_other(batch, tmp_path:
     model = checkpoints.scripted(tmp_path / "nan", [995] * 20, 1, nan_at=4)
     rows = [{"prompt": "Hello", "max_new_tokens": n} for n in (3, 9, 4)]
     ran = batch(model, rows)
-    short, failed, fits = [json.loads(line) for line in ran.out.splitlines()]
+    short, failed, fits = [parse(line) for line in ran.out.splitlines()]
     assert (ran.code, short["token_ids"], fits["token_ids"]) == (1, [995] * 3, [995] * 4)
     assert failed["error"].startswith("the logits at position 4 are not numbers")
 
@@ -300,7 +300,7 @@ def test_strict_stops_at_the_first_bad_row(batch, tmp_path: Path, line: str) -> 
     model = checkpoints.scripted(tmp_path / "nan", [995] * 20, 1, nan_at=4)
     good = {"prompt": "Hello", "max_new_tokens": 3}
     ran = batch(model, [good, good, line, good, "{}"], "--strict", "--batch-size", "4")
-    assert (ran.code, [json.loads(x)["token_ids"] for x in ran.out.splitlines()]) == (1, [[995] * 3] * 2)
+    assert (ran.code, [parse(x)["token_ids"] for x in ran.out.splitlines()]) == (1, [[995] * 3] * 2)
     assert re.fullmatch(r"gpt2cli: error: line 3 of the input: the (row has neither|logits at position 4).*\n", ran.err)
 
 
@@ -440,6 +440,12 @@ def test_an_input_that_cannot_be_read_is_named(cli: Cli, tmp_path: Path, path: s
     ran = cli("generate", "--batch", path, "--output", tmp_path / "out.jsonl")
     assert (ran.code, ran.out, repr(path) in ran.err) == (1, "", True)
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_output_in_no_folder_is_refused(batch, ruler: Path, tmp_path: Path) -> None:
+    ran = batch(ruler, [{"prompt": "Hello"}], "--output", tmp_path / "nowhere" / "out.jsonl")
+    message = f"gpt2cli: error: cannot write to {tmp_path}/nowhere/out.jsonl: there is no such folder\n"
+    assert (ran.code, ran.err) == (1, message)
 
 
 def test_an_empty_input_has_an_empty_output(batch, ruler: Path, tmp_path: Path) -> None:

@@ -149,3 +149,17 @@ def test_a_terminal_is_shown_how_far_it_is(endless: Path, rows: Path, tmp_path: 
     assert quiet == ""
     records = in_terminal("generate", "-m", endless, "-n", "1", "--batch", rows)
     assert "━" not in records
+
+
+def test_two_runs_never_write_to_one_file(endless: Path, rows: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    command = ["-m", endless, "--seed", "1", "--batch", rows, "--output", output, "--resume"]
+    with started(*command) as first:
+        wait_for_lines(first, output, 1)
+        first.send_signal(signal.SIGSTOP)
+        second = spawn("generate", *command, stdin=subprocess.DEVNULL)
+        first.send_signal(signal.SIGCONT)
+        first.communicate()
+    message = f"gpt2cli: error: another run is writing to {output}; wait for its end, or name another --output\n"
+    assert (first.returncode, second.returncode, second.stderr.decode()) == (0, 1, message)
+    assert [json.loads(line)["id"] for line in output.read_bytes().splitlines()] == list(range(50))
