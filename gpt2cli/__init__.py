@@ -10,6 +10,7 @@ From Python, with the same model, loop and records as the commands:
 Importing this package is light; `load` brings in torch.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpt2cli.errors import Gpt2cliError
@@ -29,11 +30,11 @@ def load(
     device: str = "auto",
     dtype: str = "float32",
     threads: int | None = None,
-    show_progress: bool = False,
+    on_fetch: Callable[[str], None] | None = None,
 ) -> "LoadedModel":
     """A model ready to use, by bundled name, folder or hub id; the other settings as the options of the same names.
 
-    show_progress: bars on standard error while files are fetched.
+    on_fetch: told what is about to be fetched from the hub; progress bars are shown only where it is given.
     Raises Gpt2cliError, with a message for the user, where it cannot be found, read, or run there.
     """
     import torch
@@ -43,5 +44,5 @@ def load(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    folder = find_folder(name, show_progress=show_progress)
+    folder = find_folder(name, on_fetch)
     return load_folder(folder, name, backend=backend, device=device, dtype=dtype)

@@ -6,8 +6,8 @@ are opened; a pickle can run code, so none is ever read.
 
 import json
 import math
-import sys
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,10 +20,12 @@ from torch import Tensor
 from gpt2cli.errors import CheckpointError
 
 BUNDLED = "tinystories"
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "tokenizer.model")
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "vocab.txt")
+TOKENIZER_SETTINGS = ("added_tokens.json", "tokenizer_config.json", "special_tokens_map.json")
 MASK_BUFFERS = (".attn.bias", ".attn.masked_bias")  # of old checkpoints; they hold no weights
-HUB_TIMEOUT = 8.0  # seconds without an answer from the hub
+HUB_TIMEOUT = 5.0  # seconds without an answer from the hub
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ OFFICIAL = {
     "gpt2-xl": OfficialModel("openai-community/gpt2-xl", 1_557_611_200, 6432),
     "distilgpt2": OfficialModel("distilbert/distilgpt2", 81_912_576, 353),
 }
+OFFICIAL_IDS = OFFICIAL.keys() | {model.repo_id for model in OFFICIAL.values()}
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,21 @@ def list_models() -> list[KnownModel]:
     bundled = find_folder(BUNDLED)
     models = [KnownModel(BUNDLED, None, *_measure(bundled), here=True)]
     for name, official in OFFICIAL.items():
-        here = cached_folder(official.repo_id) is not None
-        models.append(
-            KnownModel(name, official.repo_id, official.parameters, official.download_megabytes * 10**6, here)
-        )
-    official_ids = {official.repo_id for official in OFFICIAL.values()}
-    for repo_id in sorted(_cached_repo_ids() - official_ids):
+        size = official.download_megabytes * 10**6
+        here = _cached(name) is not None
+        models.append(KnownModel(name, official.repo_id, official.parameters, size, here))
+    for repo_id in sorted(_cached_repo_ids() - OFFICIAL_IDS):
         folder = cached_folder(repo_id)
-        if folder is not None:
+        if folder is not None and _is_gpt2(folder):
             models.append(KnownModel(repo_id, repo_id, *_measure(folder), here=True))
     return models
+
+
+def _is_gpt2(folder: Path) -> bool:
+    try:
+        return read_config(folder).get("model_type") == "gpt2"
+    except CheckpointError:
+        return False
 
 
 def _measure(folder: Path) -> tuple[int | None, int | None]:
@@ -88,24 +96,23 @@ def _measure(folder: Path) -> tuple[int | None, int | None]:
 
 
 def _cached_repo_ids() -> set[str]:
-    from huggingface_hub import CacheNotFound, scan_cache_dir
+    from huggingface_hub import constants
 
-    try:
-        return {repo.repo_id for repo in scan_cache_dir().repos if repo.repo_type == "model"}
-    except CacheNotFound:
-        return set()
+    folders = Path(constants.HF_HUB_CACHE).glob("models--*")
+    return {repo_id for path in folders if _is_hub_id(repo_id := path.name[len("models--") :].replace("--", "/"))}
 
 
-def find_folder(name: str, *, show_progress: bool = False) -> Path:
+def find_folder(name: str, on_fetch: Callable[[str], None] | None = None) -> Path:
     """The folder of a model: bundled, local, or fetched into the Hugging Face cache.
 
     A folder, and a hub id that is cached, never cause a connection. Raises CheckpointError otherwise.
+    on_fetch: told what is about to be fetched; progress bars are shown only where it is given.
     """
     if name == BUNDLED:
         return Path(str(files("gpt2cli") / "data" / BUNDLED))
-    folder = Path(name).expanduser() if name else Path("/nonexistent")
     try:
-        if folder.is_dir():
+        folder = Path(os.path.expanduser(name))
+        if name and folder.is_dir():
             return folder
         if folder.is_file():
             raise CheckpointError(f"{name} is a file; name the folder that holds it: --model {folder.parent}")
@@ -116,22 +123,40 @@ def find_folder(name: str, *, show_progress: bool = False) -> Path:
             f"no model {name!r}: there is no such folder, and it is not a hub id such as gpt2 or user/model; "
             "`gpt2cli models` lists what can be named"
         )
-    repo_id = OFFICIAL[name].repo_id if name in OFFICIAL else name
-    return cached_folder(repo_id) or _fetch(name, repo_id, show_progress)
+    return _cached(name) or _fetch(name, on_fetch)
+
+
+def _repo_id(name: str) -> str:
+    return OFFICIAL[name].repo_id if name in OFFICIAL else name
+
+
+def _cached(name: str) -> Path | None:
+    """cached_folder of a model's name. Before the hub had user names, gpt2 was cached under its short one."""
+    return cached_folder(_repo_id(name)) or (cached_folder(name) if name in OFFICIAL else None)
 
 
 def cached_folder(repo_id: str) -> Path | None:
-    """The folder of a hub model in the Hugging Face cache, if its config and all its weights are there."""
+    """The folder of a hub model in the Hugging Face cache, if all that it needs is there."""
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(repo_id, CONFIG)
     if not isinstance(config, str):
         return None
     folder = Path(config).parent
+    # Other programs fetch the tokenizer apart from the weights. A model of which nobody knows whether it has one of
+    # its own must not be run with GPT-2's; the hub's client leaves a listing of what it has fetched completely.
+    listing = folder.parent.parent / "trees" / f"{folder.name}.json"
+    if repo_id not in OFFICIAL_IDS and not listing.exists() and not has_tokenizer(folder):
+        return None
     try:
         return folder if all(path.exists() for path in _weight_files(folder)) else None
     except CheckpointError:
         return None
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder brings a tokenizer; GPT-2's own serves one that does not."""
+    return any((folder / name).exists() for name in TOKENIZER_FILES)
 
 
 def _is_hub_id(name: str) -> bool:
@@ -145,12 +170,14 @@ def _is_hub_id(name: str) -> bool:
     return True
 
 
-def _fetch(name: str, repo_id: str, show_progress: bool) -> Path:
+def _fetch(name: str, on_fetch: Callable[[str], None] | None) -> Path:
     """Download a model's config, tokenizer and safetensors into the cache that all Hugging Face programs share."""
     import huggingface_hub as hub
     from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-    if not show_progress:
+    repo_id, endpoint = _repo_id(name), hub.constants.ENDPOINT
+    hub.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if on_fetch is None:
         hub.utils.disable_progress_bars()  # type: ignore[attr-defined]
     try:
         siblings = hub.HfApi().model_info(repo_id, timeout=HUB_TIMEOUT).siblings or []
@@ -159,20 +186,22 @@ def _fetch(name: str, repo_id: str, show_progress: bool) -> Path:
             raise CheckpointError(
                 f"{repo_id} has no {WEIGHTS}; other weight files can run code when opened, so they are not fetched"
             )
-        shards = [file for file in there if file.startswith("model-") and file.endswith(".safetensors")]
-        weights = [WEIGHTS] if WEIGHTS in there else [INDEX, *shards]
-        wanted = [CONFIG, "generation_config.json", *TOKENIZER_FILES, *weights]
-        if show_progress:
-            print(f"fetching {repo_id} from {hub.constants.ENDPOINT}", file=sys.stderr)
-        return Path(hub.snapshot_download(repo_id, allow_patterns=wanted))
+        if on_fetch is not None:
+            on_fetch(f"fetching {repo_id} from {endpoint}")
+        # The weights last, so that a folder with weights in it has all the rest.
+        hub.snapshot_download(
+            repo_id, allow_patterns=[CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, *TOKENIZER_SETTINGS]
+        )
+        weights = [WEIGHTS] if WEIGHTS in there else [INDEX, "model-*.safetensors"]
+        return Path(hub.snapshot_download(repo_id, allow_patterns=weights))
     except GatedRepoError:
         raise CheckpointError(
-            f"{repo_id} asks for its terms to be accepted on {hub.constants.ENDPOINT}/{repo_id}; "
+            f"{repo_id} asks for its terms to be accepted on {endpoint}/{repo_id}; "
             "accept them there, then log in here with `hf auth login`"
         ) from None
     except RepositoryNotFoundError:
         raise CheckpointError(
-            f"no model {name!r}: there is no such folder, and {hub.constants.ENDPOINT} has no public model {repo_id}; "
+            f"no model {name!r}: there is no such folder, and {endpoint} has no public model {repo_id}; "
             "`gpt2cli models` lists what can be named"
         ) from None
     except CheckpointError:
@@ -181,7 +210,7 @@ def _fetch(name: str, repo_id: str, show_progress: bool) -> Path:
         reason = "HF_HUB_OFFLINE is set"
     # The hub's client raises the errors of its HTTP library, which differs from version to version.
     except Exception as error:
-        reason = f"{hub.constants.ENDPOINT} cannot be reached: {error}"
+        reason = f"it could not be fetched from {endpoint} ({str(error) or type(error).__name__})"
     raise CheckpointError(
         f"no model {name!r} here: there is no folder of that name, {repo_id} is not in the cache "
         f"({hub.constants.HF_HUB_CACHE}), and {reason}. Connect and try again, name a folder that holds "
@@ -194,8 +223,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not (folder / CONFIG).exists():
         raise CheckpointError(f"{folder} has no {CONFIG}, so it is not a model folder")
     config = _read_json_object(folder / CONFIG)
-    if (folder / "generation_config.json").exists():
-        generation = _read_json_object(folder / "generation_config.json")
+    if (folder / GENERATION_CONFIG).exists():
+        generation = _read_json_object(folder / GENERATION_CONFIG)
         if generation.get("eos_token_id") is not None:
             config["eos_token_id"] = generation["eos_token_id"]
     return config
@@ -225,6 +254,7 @@ def fit_weights(
     equals the embedding. One that differs is kept, as transformers does, whatever the config says.
     """
     found = {name.removeprefix("transformer."): tensor for name, tensor in weights.items()}
+    _refuse("holds twice, with and without `transformer.`:", [n for n in weights if f"transformer.{n}" in weights])
     found = {n: t for n, t in found.items() if not n.endswith(MASK_BUFFERS)}
     expected = dict(shapes)
     if not tied or "lm_head.weight" in found:

@@ -23,3 +23,7 @@ class DeviceError(Gpt2cliError):
 
 class LogitsError(Gpt2cliError):
     """A row of logits from which no token can be chosen."""
+
+
+class FileError(Gpt2cliError):
+    """A file that was asked for cannot be written."""

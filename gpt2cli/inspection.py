@@ -1,6 +1,6 @@
 """logits → what they say: ranks, probabilities, entropy, a logit taken apart. Pure; somebody else prints it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,11 +10,13 @@ from gpt2cli.records import (
     Candidate,
     Row,
     SamplingOptions,
+    ScaledRow,
     StepDetails,
+    TemperatureRow,
     TokenGeometry,
     TokenText,
 )
-from gpt2cli.sampling import adjust_logits, cut_logits
+from gpt2cli.sampling import adjust_logits, cut_logits, greedy
 
 
 def token_text(tokenizer: TextTokenizer, token_id: int) -> TokenText:
@@ -129,6 +131,42 @@ def read_row(
         candidates=distribution.top(count),
         tokens=tuple(_geometry(model, distribution, hidden, token_id) for token_id in tokens),
     )
+
+
+def scale_row(
+    model: LanguageModel, tokenizer: TextTokenizer, token_ids: list[int], hidden_state: Tensor, scale: float, count: int
+) -> ScaledRow:
+    """The row that `scale` times the hidden state [n_embd] gives, with what its candidates were before."""
+    row = read_row(model, tokenizer, token_ids, hidden_state * scale, None, count=count)
+    before = Distribution(tokenizer, model.logits(hidden_state))
+    return ScaledRow(scale, row, tuple(before.candidate(c.token.token_id) for c in row.candidates))
+
+
+def compare_temperatures(
+    model: LanguageModel,
+    tokenizer: TextTokenizer,
+    token_ids: list[int],
+    hidden_state: Tensor,
+    temperatures: Sequence[float],
+    count: int,
+) -> TemperatureRow:
+    """softmax(logits / T) of the row of hidden_state [n_embd], for each T; 0 puts everything on the greedy token."""
+    row = read_row(model, tokenizer, token_ids, hidden_state, None, count=count)
+    logits = model.logits(hidden_state)
+    under = [_probabilities(logits.double(), temperature) for temperature in temperatures]
+    return TemperatureRow(
+        row,
+        tuple(temperatures),
+        tuple(float(torch.special.entr(probabilities).sum()) for probabilities in under),
+        tuple(tuple(float(p[c.token.token_id]) for p in under) for c in row.candidates),
+    )
+
+
+def _probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """[V] → [V]"""
+    if temperature:
+        return (logits / temperature).softmax(0)
+    return torch.zeros_like(logits).index_fill(0, torch.tensor([greedy(logits)]), 1.0)
 
 
 def _geometry(model: LanguageModel, distribution: Distribution, hidden: Tensor, token_id: int) -> TokenGeometry:

@@ -77,9 +77,15 @@ class LoadedModel:
         return read_row(self.model, self.tokenizer, token_ids, hidden_state, sampling, count=count, tokens=tokens)
 
     def prompt_token_ids(
-        self, prompt: Prompt, *, special_tokens: bool = False, bos: bool = False, truncate: bool = False
+        self,
+        prompt: Prompt,
+        *,
+        special_tokens: bool = False,
+        bos: bool = False,
+        truncate: bool = False,
+        any_length: bool = False,
     ) -> list[int]:
-        """The prompt's token ids, at least one and at most the context length.
+        """The prompt's token ids, at least one and, unless any_length, at most the context length.
 
         An empty prompt becomes `<|endoftext|>` alone. Raises PromptError where it is too long and not to be
         truncated, or has ids outside the vocabulary.
@@ -93,7 +99,7 @@ class LoadedModel:
         if (bos or not token_ids) and not begin:
             raise PromptError("this model has no <|endoftext|> to begin with; give a prompt, without --bos")
         front = begin if (bos and token_ids[:1] != begin) or not token_ids else []
-        limit = self.model.context_length - len(front)
+        limit = len(token_ids) if any_length else self.model.context_length - len(front)
         if len(token_ids) > limit and not truncate:
             raise PromptError(
                 f"the prompt has {len(front) + len(token_ids)} tokens, more than the {self.model.context_length} that "
@@ -153,7 +159,10 @@ def _load_native(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only {config.vocab_size}; "
             "the tokenizer files (tokenizer.json, or vocab.json and merges.txt) must be this model's own"
         )
-    weights = fit_weights(read_weights(folder), weight_shapes(config), tied=config.tie_word_embeddings)
+    weights = read_weights(folder)
+    if config.n_layer > len(weights):  # before the names of all those tensors are made up
+        raise CheckpointError(f"config.json: n_layer is {config.n_layer}, but {folder} holds {len(weights)} tensors")
+    weights = fit_weights(weights, weight_shapes(config), tied=config.tie_word_embeddings)
     # Rows beyond the vocabulary pad the matrix to a round size; they are no tokens and must never be chosen.
     for matrix in ("wte.weight", "lm_head.weight"):
         if matrix in weights:
@@ -165,5 +174,7 @@ def _load_native(
 def _token_ids(config: Mapping[str, Any], name: str, vocab_size: int) -> list[int]:
     """A field of config.json that holds one token id, a list, or null; ids outside the vocabulary are no tokens."""
     value = config.get(name)
-    ids = value if isinstance(value, list) else [value]
-    return [n for n in ids if type(n) is int and 0 <= n < vocab_size]
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(n) is int for n in ids):
+        raise CheckpointError(f"config.json: {name} cannot be {value!r}")
+    return [n for n in ids if 0 <= n < vocab_size]

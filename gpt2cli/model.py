@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gpt2cli.errors import CheckpointError
 from gpt2cli.projection import Projection
+from gpt2cli.protocol import OutputLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
@@ -86,9 +87,7 @@ class GPT2Config:
             n_layer=size("n_layer"),
             n_head=n_head,
             n_inner=4 * n_embd if inner is None else size("n_inner"),
-            layer_norm_epsilon=float(
-                value("layer_norm_epsilon", 1e-5, (float, int), lambda e: e >= 0 and math.isfinite(e))
-            ),
+            layer_norm_epsilon=float(value("layer_norm_epsilon", 1e-5, (float, int), lambda e: 0 <= e < 1)),
             activation_function=value("activation_function", "gelu_new", (str,), lambda name: name in ACTIVATIONS),
             scale_attn_weights=flag("scale_attn_weights", True),
             scale_attn_by_inverse_layer_idx=flag("scale_attn_by_inverse_layer_idx", False),
@@ -199,6 +198,13 @@ class GPT2:
     def unembedding(self, token_id: int) -> Tensor:
         """[n_embd] float32 on the CPU: the token's row of the unembedding matrix."""
         return self.unembedding_matrix[token_id].float().cpu()
+
+    def layer_states(self, token_ids: list[int], cache: KeyValueCache | None = None) -> Tensor:
+        """[T] → [n_layer + 1, n_embd]: what the final norm makes of the last token's stream after each block."""
+        return self.final_norm(torch.stack([stream[-1] for stream in self.residual_streams(token_ids, cache)]))
+
+    def output_layer(self) -> OutputLayer:
+        return OutputLayer(self.token_embedding, self.unembedding_matrix, None, self.parameters)
 
     def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[KeyValueCache]) -> Tensor:
         """Several texts in one pass, each after what its cache holds: B texts → [B, n_embd], of each its last token.

@@ -57,7 +57,7 @@ class Device(click.ParamType):  # type: ignore[type-arg]  # generic only from cl
         return "auto|cpu|cuda|cuda:N|mps"
 
 
-def _group(
+def option_group(
     name: str, build: Callable[..., Any], options: Sequence[Callable[[Command], Command]]
 ) -> Callable[[Command], Command]:
     """A decorator that adds `options` to a command and hands their values to it as one record called `name`."""
@@ -80,7 +80,7 @@ def _group(
     return decorate
 
 
-prompt_options = _group(
+prompt_options = option_group(
     "source",
     PromptSource,
     [
@@ -102,7 +102,7 @@ prompt_options = _group(
     ],
 )
 
-model_options = _group(
+model_options = option_group(
     "choice",
     ModelChoice,
     [
@@ -148,7 +148,7 @@ def _sampling(**settings: Any) -> SamplingOptions:
         raise click.UsageError(f"--{error}") from None
 
 
-sampling_options = _group(
+sampling_options = option_group(
     "sampling",
     _sampling,
     [
@@ -197,7 +197,7 @@ seed_option = click.option(
     help="Makes sampling repeatable; without one, a seed is drawn and reported.",
 )
 
-batch_options = _group(
+batch_options = option_group(
     "files",
     BatchFiles,
     [
@@ -234,7 +234,7 @@ batch_options = _group(
     ],
 )
 
-talk_options = _group(
+talk_options = option_group(
     "talk",
     Talk,
     [

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from gpt2cli.errors import Gpt2cliError
 
@@ -83,6 +83,13 @@ def use_color(talk: "Talk", stream: TextIO | None) -> bool:
     return is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
+def color_system() -> Literal["standard", "256", "truecolor"]:
+    """What the terminal says it can show."""
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256color" in os.environ.get("TERM", "") else "standard"
+
+
 def terminal_width(stream: TextIO | None) -> int:
     """COLUMNS, or the width of the terminal behind the stream, or 80."""
     columns = os.environ.get("COLUMNS", "")
@@ -141,7 +148,7 @@ def _console(color: bool, file: TextIO | None = None) -> "Console":
     return Console(
         file=file,
         force_terminal=color or file is not None,
-        color_system="standard" if color else None,
+        color_system=color_system() if color else None,
         no_color=not color,
         markup=False,
         emoji=False,

@@ -1,6 +1,7 @@
 """What generation and inspection ask of a model and of a tokenizer. Any object that fits will do."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -12,6 +13,16 @@ class Cache(Protocol):
     @property
     def length(self) -> int:
         """Tokens held."""
+
+
+@dataclass(frozen=True)
+class OutputLayer:
+    """Both ends of a model: [V, n_embd] each, and one tensor where they are tied. parameters: of the whole model."""
+
+    embedding: Tensor
+    unembedding: Tensor
+    bias: Tensor | None
+    parameters: int
 
 
 class LanguageModel(Protocol):
@@ -41,6 +52,15 @@ class LanguageModel(Protocol):
 
     def unembedding(self, token_id: int) -> Tensor:
         """[n_embd] float32 on the CPU: the vector with which the token's logit is made."""
+
+    def layer_states(self, token_ids: list[int], cache: Any = None) -> Tensor:
+        """[T] token ids → [n_layer + 1, n_embd]: the last token's residual stream, from embedding to last block.
+
+        Every one is after the final norm, so that `logits` reads it; the last is the final hidden state.
+        Raises Gpt2cliError where the model does not say what its layers and its final norm are.
+        """
+
+    def output_layer(self) -> OutputLayer: ...
 
 
 class TextTokenizer(Protocol):

@@ -176,3 +176,87 @@ class Row:
     margin: float
     candidates: tuple[Candidate, ...]
     tokens: tuple[TokenGeometry, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Target:
+    """The token that really came next, in the row before it. surprisal: −log p, in nats."""
+
+    candidate: Candidate
+    surprisal: float
+
+
+@dataclass(frozen=True)
+class ScoredRow:
+    """One row of a given text.
+
+    context: how many tokens the model saw for it, this one included.
+    target: None at the end of the text, where nothing came next.
+    """
+
+    position: int
+    token: TokenText
+    context: int
+    candidates: tuple[Candidate, ...]
+    target: Target | None
+
+
+@dataclass(frozen=True)
+class ScaledRow:
+    """A row whose hidden state was multiplied by `scale`; `unscaled` holds the same tokens as it was before."""
+
+    scale: float
+    row: Row
+    unscaled: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class TemperatureRow:
+    """A row under several temperatures.
+
+    entropies: in nats, one for each temperature.
+    probabilities: for each candidate, one for each temperature.
+    """
+
+    row: Row
+    temperatures: tuple[float, ...]
+    entropies: tuple[float, ...]
+    probabilities: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that must hold for this model and this text.
+
+    figure: what was measured, at most `tolerance` if it holds; None where there was nothing to measure.
+    passed: None where the check cannot be made; `detail` says why.
+    """
+
+    name: str
+    detail: str
+    figure: float | None
+    tolerance: float | None
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class LensLayer:
+    """What the final norm and the unembedding read from the residual stream after a layer; 0 is the embedding.
+
+    final_choice: the token that the last layer ranks first, as this layer sees it.
+    """
+
+    layer: int
+    candidates: tuple[Candidate, ...]
+    final_choice: Candidate
+
+
+@dataclass(frozen=True)
+class Lens:
+    """All layers at one position. self_check: the last of them is the model's own row."""
+
+    position: int
+    token: TokenText
+    shape: tuple[int, int]
+    layers: tuple[LensLayer, ...]
+    self_check: Check

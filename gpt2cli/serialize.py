@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpt2cli.records import Candidate, Completion, Row, SamplingOptions, Step, TokenGeometry, TokenText
+from gpt2cli.records import Candidate, Completion, SamplingOptions, Step, TokenText
 
 SCHEMA = 1
 JsonObject = dict[str, Any]
@@ -48,7 +48,7 @@ def result_json(run: Run, completion: Completion, steps: Sequence[Step] | None) 
         "text": completion.text,
         "token_ids": list(completion.token_ids),
         "finish_reason": completion.finish_reason,
-        "sampling": _sampling_json(run.sampling),
+        "sampling": sampling_json(run.sampling),
         "seed": run.seed,
         "usage": {
             "prompt_tokens": len(run.prompt_token_ids),
@@ -74,7 +74,7 @@ def step_json(step: Step) -> JsonObject:
         "sample": step.sample,
         "step": step.step,
         "position": step.position,
-        **_token_json(step.token),
+        **token_json(step.token),
         "logit": choice.logit,
         "probability": choice.probability,
         "rank": choice.rank,
@@ -91,7 +91,7 @@ def step_json(step: Step) -> JsonObject:
 def candidate_json(candidate: Candidate) -> JsonObject:
     return {
         "rank": candidate.rank,
-        **_token_json(candidate.token),
+        **token_json(candidate.token),
         "logit": candidate.logit,
         "probability": candidate.probability,
         "adjusted_logit": candidate.adjusted_logit,
@@ -99,71 +99,6 @@ def candidate_json(candidate: Candidate) -> JsonObject:
         "kept": candidate.kept,
         "chosen": candidate.chosen,
     }
-
-
-def steps_json(
-    model: str, prompt_token_ids: list[int], sampling: SamplingOptions, seed: int | None, steps: Sequence[Step]
-) -> JsonObject:
-    return {
-        "type": "steps",
-        "schema": SCHEMA,
-        "model": model,
-        "prompt_token_ids": prompt_token_ids,
-        "sampling": _sampling_json(sampling),
-        "seed": seed,
-        "steps": [step_json(step) for step in steps],
-    }
-
-
-def row_json(model: str, prompt_token_ids: list[int], row: Row) -> JsonObject:
-    record = {
-        "type": "row",
-        "schema": SCHEMA,
-        "model": model,
-        "prompt_token_ids": prompt_token_ids,
-        "position": row.position,
-        "shape": list(row.shape),
-        "hidden_norm": row.hidden_norm,
-        "entropy": row.entropy,
-        "margin": row.margin,
-        "candidates": [candidate_json(candidate) for candidate in row.candidates],
-    }
-    if row.tokens:
-        record["tokens"] = [geometry_json(geometry) for geometry in row.tokens]
-    return record
-
-
-def geometry_json(geometry: TokenGeometry) -> JsonObject:
-    return {
-        **candidate_json(geometry.candidate),
-        "hidden_norm": geometry.hidden_norm,
-        "unembedding_norm": geometry.unembedding_norm,
-        "cosine": geometry.cosine,
-    }
-
-
-def row_records(row: Row) -> list[JsonObject]:
-    """A row as flat records for TSV and CSV: its candidates, then the tokens asked for, with the same columns."""
-    lengths = dict.fromkeys(("hidden_norm", "unembedding_norm", "cosine")) if row.tokens else {}
-    records = []
-    cumulative = 0.0
-    for candidate in row.candidates:
-        cumulative += candidate.probability
-        records.append(_flat_candidate(candidate, cumulative_probability=cumulative) | lengths)
-    for geometry in row.tokens:
-        record = _flat_candidate(geometry.candidate, cumulative_probability=None)
-        records.append(record | {name: getattr(geometry, name) for name in lengths})
-    return records
-
-
-def step_records(step: Step) -> list[JsonObject]:
-    """A step as flat records: its candidates, and its choice if that is not among them."""
-    assert step.details is not None
-    shown = list(step.details.candidates)
-    if not any(candidate.chosen for candidate in shown):
-        shown.append(step.details.choice)
-    place = {"sample": step.sample, "step": step.step, "position": step.position}
-    return [place | _flat_candidate(candidate) for candidate in shown]
 
 
 def separated(records: Iterable[JsonObject], kind: str, *, header: bool = True) -> str:
@@ -192,15 +127,15 @@ def escaped_token(token: TokenText) -> str:
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
-def _sampling_json(sampling: SamplingOptions) -> JsonObject:
+def sampling_json(sampling: SamplingOptions) -> JsonObject:
     return asdict(sampling) | {"greedy": sampling.greedy}
 
 
-def _token_json(token: TokenText) -> JsonObject:
+def token_json(token: TokenText) -> JsonObject:
     return {"token_id": token.token_id, "text": token.text, "bytes": list(token.bytes)}
 
 
-def _flat_candidate(candidate: Candidate, **extra: float | None) -> JsonObject:
+def flat_candidate(candidate: Candidate, **extra: float | None) -> JsonObject:
     return {
         "rank": candidate.rank,
         "token_id": candidate.token.token_id,

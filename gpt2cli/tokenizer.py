@@ -1,9 +1,12 @@
 """text ↔ token ids, with tiktoken; the bytes of each token."""
 
 import base64
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,13 @@ from gpt2cli.errors import TokenizerError
 # GPT-2's pre-tokenizer, from openai/gpt-2 src/encoder.py, in the possessive form that tiktoken uses
 # (the same pieces, without backtracking).
 GPT2_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+GPT2_MERGES_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"  # of its vocab.bpe
 END_OF_TEXT = "<|endoftext|>"
+# A run of what that pattern calls \s (Unicode's White_Space; Python's own \s is more). `\s+(?!\S)` does backtrack,
+# and on some hundred thousand spaces before a word tiktoken runs out of stack.
+_LONG_SPACE = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]{64,}")
 
+_OTHER_FILES = ("tokenizer.model", "spiece.model", "vocab.txt")  # tokenizers of other kinds
 _OTHER_BACKEND = "; try --backend transformers, which runs any tokenizer"
 
 
@@ -35,50 +43,32 @@ BYTE_OF_CHARACTER = _byte_characters()
 
 
 class Tokenizer:
-    """Byte-level BPE over one vocabulary.
-
-    tiktoken takes a token's id as its merge priority. Where a vocabulary numbers its tokens otherwise,
-    `token_ids` gives the id of each of tiktoken's ranks.
-    """
+    """Byte-level BPE over one vocabulary."""
 
     def __init__(
         self,
         ranks: Mapping[bytes, int],
-        special_tokens: Mapping[str, int],
+        tokens: Sequence[bytes],
         *,
-        pattern: str = GPT2_PATTERN,
-        token_ids: Sequence[int] | None = None,
-        plain_added_tokens: Iterable[str] = (),
-        eos_token_id: int | None = None,
+        id_of_rank: Sequence[int] | None = None,
+        special_tokens: Mapping[str, int],
+        plain_tokens: Mapping[str, int] | None = None,
     ) -> None:
         """
-        ranks: the bytes of every mergeable token and its merge priority, from 0.
-        special_tokens: added tokens by text, with their token ids.
-        token_ids: the token id of each rank; None where the rank is the id.
-        plain_added_tokens: those of `special_tokens` that ordinary text spells too.
-        Raises TokenizerError where an id is missing or used twice.
+        ranks: the tokens that merging makes, all 256 bytes among them, and their priorities from 0.
+        tokens: the bytes of every token, by token id.
+        id_of_rank: the token id of each rank; None where the rank is the id.
+        special_tokens, plain_tokens: added tokens by text. They are found in a text before any merging: plain ones
+        always, special ones where they are asked for.
         """
-        ids = token_ids if token_ids is not None else range(len(ranks))
-        if token_ids is None:
-            added = dict(special_tokens)
-        else:
-            added = {text: len(ranks) + n for n, text in enumerate(special_tokens)}
         self._encoding = tiktoken.Encoding(
-            "gpt2cli", pat_str=pattern, mergeable_ranks=dict(ranks), special_tokens=added
+            "gpt2cli", pat_str=GPT2_PATTERN, mergeable_ranks=dict(ranks), special_tokens={}
         )
-        self._id_of_rank = None if token_ids is None else [*ids, *special_tokens.values()]
-        self._plain_added = set(plain_added_tokens)
+        self._tokens = tokens
+        self._id_of_rank = id_of_rank
         self._special_tokens = dict(special_tokens)
-        by_id = {ids[rank]: token for token, rank in ranks.items()}
-        by_id.update({token_id: text.encode() for text, token_id in special_tokens.items()})
-        missing = next((n for n in range(len(by_id)) if n not in by_id), None)
-        if missing is not None or len(by_id) != len(ranks) + len(special_tokens):
-            raise TokenizerError(
-                f"the vocabulary has {len(ranks) + len(special_tokens)} tokens, but token id "
-                f"{missing if missing is not None else len(by_id)} is missing or used twice"
-            )
-        self._bytes = [by_id[n] for n in range(len(by_id))]
-        self.eos_token_id = eos_token_id if eos_token_id is not None else special_tokens.get(END_OF_TEXT)
+        self._plain_tokens = dict(plain_tokens or {})
+        self.eos_token_id = special_tokens.get(END_OF_TEXT)
 
     @classmethod
     def gpt2(cls) -> "Tokenizer":
@@ -86,7 +76,7 @@ class Tokenizer:
         lines = (files("gpt2cli") / "data" / "gpt2.tiktoken").read_bytes().splitlines()
         pairs = (line.split() for line in lines)
         ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
-        return cls(ranks, {END_OF_TEXT: len(ranks)})
+        return cls(ranks, [*ranks, END_OF_TEXT.encode()], special_tokens={END_OF_TEXT: len(ranks)})
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer | None":
@@ -96,19 +86,22 @@ class Tokenizer:
         """
         if (folder / "tokenizer.json").exists():
             return _from_tokenizer_json(folder / "tokenizer.json")
-        vocab, merges = folder / "vocab.json", folder / "merges.txt"
+        vocab, merges, added = folder / "vocab.json", folder / "merges.txt", folder / "added_tokens.json"
         if vocab.exists() != merges.exists():
             there, absent = (vocab, merges) if vocab.exists() else (merges, vocab)
             raise TokenizerError(f"{there} is there but {absent.name} is missing; both are needed")
-        if not vocab.exists():
-            return None
-        lines = _read_text(merges).split("\n")
-        pairs = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#version")]
-        return from_vocab_and_merges(_read_json(vocab), pairs, source=vocab)
+        if vocab.exists():
+            lines = [line for line in _read_text(merges).split("\n") if line and not line.startswith("#version")]
+            special_tokens = _token_ids(_read_json(added), added) if added.exists() else {}
+            return from_vocab_and_merges(_read_json(vocab), lines, source=vocab, special_tokens=special_tokens)
+        other = next((folder / name for name in _OTHER_FILES if (folder / name).exists()), None)
+        if other:
+            raise TokenizerError(f"{other} is not byte-level BPE" + _OTHER_BACKEND)
+        return None
 
     @property
     def vocab_size(self) -> int:
-        return len(self._bytes)
+        return len(self._tokens)
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -116,13 +109,27 @@ class Tokenizer:
 
     def encode(self, text: str, *, special_tokens: bool = False) -> list[int]:
         """Token ids of a text. `<|endoftext|>` is ordinary text unless `special_tokens` is set."""
-        allowed = set(self._special_tokens) if special_tokens else self._plain_added
-        ranks = self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
+        added = self._plain_tokens | self._special_tokens if special_tokens else self._plain_tokens
+        if not added:
+            return self._encode_ordinary(text)
+        longest_first = sorted(added, key=len, reverse=True)
+        parts = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text)
+        return [
+            token_id
+            for n, part in enumerate(parts)
+            for token_id in ([added[part]] if n % 2 else self._encode_ordinary(part))
+        ]
+
+    def _encode_ordinary(self, text: str) -> list[int]:
+        # GPT-2 parts a run of spaces before its last character where a word follows, so there the text can be cut.
+        ends = [run.end() - 1 for run in _LONG_SPACE.finditer(text) if run.end() < len(text)]
+        pieces = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
+        ranks = [rank for piece in pieces for rank in self._encoding.encode_ordinary(piece)]
         return ranks if self._id_of_rank is None else [self._id_of_rank[rank] for rank in ranks]
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for; they need not be whole characters."""
-        return self._bytes[token_id]
+        return self._tokens[token_id]
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """The text of token ids; U+FFFD for bytes that are not UTF-8."""
@@ -131,78 +138,161 @@ class Tokenizer:
 
 def from_vocab_and_merges(
     vocab: Any,
-    merges: Sequence[str | Sequence[str]],
+    merges: Iterable[Any],
     *,
     source: Path,
-    added_tokens: Mapping[str, int] | None = None,
-    plain_added_tokens: Iterable[str] = (),
-    pattern: str = GPT2_PATTERN,
+    special_tokens: Mapping[str, int],
+    plain_tokens: Mapping[str, int] | None = None,
 ) -> Tokenizer:
-    """A tokenizer from GPT-2's file format: token → id, and the merges in order of priority.
+    """A tokenizer from GPT-2's file format: token → id, and the merges (pairs, or "left right") by priority.
 
-    Raises TokenizerError, which names `source`, where the two disagree.
+    Raises TokenizerError, which names `source`, where they are damaged or disagree.
     """
-    if not isinstance(vocab, dict) or not all(type(n) is int for n in vocab.values()):
-        raise TokenizerError(f"{source}: the vocabulary is not a JSON object of token ids")
-    remaining = dict(vocab)
-    added = dict(added_tokens or {})
-    for text in [*added, END_OF_TEXT]:
-        if text in remaining:
-            added[text] = remaining.pop(text)
-    order = [c for c in BYTE_OF_CHARACTER if c in remaining]
-    order += ["".join(m if not isinstance(m, str) else m.split(" ")) for m in merges]
-    absent = next((token for token in order if token not in remaining), None)
+    token_ids = _token_ids(vocab, source)
+    strange = sorted(set().union(*token_ids) - BYTE_OF_CHARACTER.keys())
+    if strange:
+        raise TokenizerError(f"{source}: {strange[0]!r} is no byte of byte-level BPE" + _OTHER_BACKEND)
+    if BYTE_OF_CHARACTER.keys() - token_ids.keys():
+        raise TokenizerError(f"{source}: the vocabulary lacks some of the 256 bytes" + _OTHER_BACKEND)
+    pairs = [_pair(merge, source) for merge in merges]
+    merged = [*BYTE_OF_CHARACTER, *(left + right for left, right in pairs)]
+    absent = next((token for token in merged if token not in token_ids), None)
     if absent is not None:
         raise TokenizerError(f"{source}: the merges make {absent!r}, which the vocabulary lacks")
-    order = list(dict.fromkeys(order))
-    # A token that no merge makes can never come out of encoding, yet it has an id and may be generated.
-    order += sorted(set(remaining).difference(order), key=remaining.__getitem__)
-    try:
-        ranks = {bytes(BYTE_OF_CHARACTER[c] for c in token): rank for rank, token in enumerate(order)}
-    except KeyError as error:
-        raise TokenizerError(f"{source}: {error.args[0]!r} is no byte of byte-level BPE" + _OTHER_BACKEND) from None
-    ids = [remaining[token] for token in order]
-    if len(BYTE_OF_CHARACTER.keys() - remaining.keys()) > 0:
-        raise TokenizerError(f"{source}: the vocabulary lacks some of the 256 bytes" + _OTHER_BACKEND)
-    plain_numbering = ids == list(range(len(ids))) and all(n >= len(ids) for n in added.values())
-    try:
-        return Tokenizer(
-            ranks,
-            added,
-            pattern=pattern,
-            token_ids=None if plain_numbering else ids,
-            plain_added_tokens=plain_added_tokens,
-        )
-    except TokenizerError as error:
-        raise TokenizerError(f"{source}: {error}") from None
+    _check_merges({token: rank for rank, token in enumerate(merged)}, pairs, source)
+
+    special = {text: token_ids.get(text, n) for text, n in special_tokens.items()}
+    plain = {text: token_ids.get(text, n) for text, n in (plain_tokens or {}).items()}
+    table = str.maketrans({character: chr(byte) for character, byte in BYTE_OF_CHARACTER.items()})
+    token_bytes = {token: token.translate(table).encode("latin-1") for token in token_ids}
+    made = set(merged)
+    if END_OF_TEXT in token_ids.keys() - made - plain.keys():
+        special[END_OF_TEXT] = token_ids[END_OF_TEXT]
+    # A token that is neither merged nor added can never come out of encoding, yet a model may generate it.
+    added = special | plain
+    by_id = [(n, token_bytes[token]) for token, n in token_ids.items() if token in made or token not in added]
+    by_id += [(n, text.encode(errors="surrogatepass")) for text, n in added.items()]
+    ids = [token_ids[token] for token in merged]
+    return Tokenizer(
+        {token_bytes[token]: rank for rank, token in enumerate(merged)},
+        _in_order(by_id, source),
+        id_of_rank=None if ids == list(range(len(ids))) else ids,
+        special_tokens=special,
+        plain_tokens=plain,
+    )
+
+
+def _check_merges(ranks: Mapping[str, int], pairs: Sequence[tuple[str, str]], source: Path) -> None:
+    """Raises TokenizerError where merging any two neighbours that spell a token, as tiktoken does, could differ
+    from merging only the pairs that are listed.
+
+    It cannot where each token is made by one pair, of parts made earlier, and where the parts of a token, put side
+    by side, are what the earlier merges alone leave of it. Every trained vocabulary is such.
+    """
+    file = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in pairs)
+    if hashlib.sha256(file.encode()).hexdigest() == GPT2_MERGES_SHA256:
+        return  # checked once and for all by a test; looking takes longer than all the rest
+    parts = {left + right: (left, right) for left, right in pairs}
+    for rank, (left, right) in enumerate(pairs, start=len(BYTE_OF_CHARACTER)):
+        token = left + right
+        known = ranks.get(left, rank) < rank and ranks.get(right, rank) < rank
+        if not known or ranks[token] != rank or not _stay_apart(left, right, ranks, parts):
+            raise TokenizerError(
+                f"{source}: the merge of {left!r} and {right!r} can never be, or is not the only way to make {token!r}"
+                + _OTHER_BACKEND
+            )
+
+
+def _stay_apart(left: str, right: str, ranks: Mapping[str, int], parts: Mapping[str, tuple[str, str]]) -> bool:
+    """Whether no merge across the border comes before `left` and `right` are complete and merge with each other.
+
+    Looks at the two tokens at the border and undoes their merges, the latest first.
+    """
+    limit = ranks[left + right]
+    while ranks.get(left + right, limit) >= limit:
+        if len(left) == len(right) == 1:
+            return True
+        if ranks[left] > ranks[right]:
+            limit = ranks[left]
+            left = parts[left][1]
+        else:
+            limit = ranks[right] + 1  # of two equal pairs the one on the left comes first, here the one across
+            right = parts[right][0]
+    return False
+
+
+def _pair(merge: Any, source: Path) -> tuple[str, str]:
+    match merge.split(" ") if isinstance(merge, str) else merge:
+        case [str(left), str(right)] if left and right:
+            return left, right
+    raise TokenizerError(f"{source}: the merge {merge!r} is not a pair of tokens")
+
+
+def _token_ids(vocab: Any, source: Path) -> dict[str, int]:
+    if not isinstance(vocab, dict) or not all(token and type(n) is int for token, n in vocab.items()):
+        raise TokenizerError(f"{source}: the vocabulary is not a JSON object of token ids")
+    return vocab
+
+
+def _in_order(by_id: Iterable[tuple[int, bytes]], source: Path) -> list[bytes]:
+    """The bytes of the tokens of ids 0, 1, 2, …; raises TokenizerError where one is missing or used twice."""
+    tokens: dict[int, bytes] = {}
+    for token_id, token in by_id:
+        if tokens.setdefault(token_id, token) != token:
+            raise TokenizerError(f"{source}: token id {token_id} is used twice")
+    missing = next((n for n in range(len(tokens)) if n not in tokens), None)
+    if missing is not None:
+        raise TokenizerError(f"{source}: the vocabulary has {len(tokens)} tokens, but token id {missing} is missing")
+    return [tokens[n] for n in range(len(tokens))]
 
 
 def _from_tokenizer_json(path: Path) -> Tokenizer:
-    """tokenizer.json of the `tokenizers` library: byte-level BPE only, nothing of it ignored."""
+    """tokenizer.json of the `tokenizers` library: byte-level BPE only, nothing of it ignored.
+
+    What it adds around a whole text (post_processor, padding, truncation) is not tokenization, and not done here.
+    """
     data = _read_json(path)
-    try:
-        model, pre_tokenizer = data["model"], data.get("pre_tokenizer") or {}
-        kind, vocab, merges = model.get("type", "BPE"), model["vocab"], model["merges"]
-        added = list(data.get("added_tokens") or [])
-        added_ids = {token["content"]: token["id"] for token in added}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise TokenizerError(f"{path}: not a byte-level BPE tokenizer (no {error})" + _OTHER_BACKEND) from None
-    trimming = next((t["content"] for t in added if t.get("lstrip") or t.get("rstrip")), None)
+    if not isinstance(data, dict):
+        raise TokenizerError(f"{path} is not a JSON object")
+    model, pre_tokenizer, decoder = (_part(data, name, dict, path) for name in ("model", "pre_tokenizer", "decoder"))
+    added = _part(data, "added_tokens", list, path)
+    for token in added:
+        if not isinstance(token, dict) or type(token.get("id")) is not int:
+            raise TokenizerError(f"{path}: the added token {token!r} has no id")
+        if not isinstance(token.get("content"), str) or not token["content"]:
+            raise TokenizerError(f"{path}: the added token of id {token['id']} has no text")
+    picky = next((t["content"] for t in added if t.get("lstrip") or t.get("rstrip") or t.get("single_word")), None)
     refusals = {
-        f"model type {kind!r}": kind != "BPE",
+        f"model type {model.get('type', 'BPE')!r}": model.get("type", "BPE") != "BPE",
         f"pre_tokenizer {pre_tokenizer.get('type')!r}": pre_tokenizer.get("type") != "ByteLevel",
-        "add_prefix_space": bool(pre_tokenizer.get("add_prefix_space")),
-        "use_regex: false": pre_tokenizer.get("use_regex") is False,
+        f"decoder {decoder.get('type')!r}": bool(decoder) and decoder.get("type") != "ByteLevel",
+        "add_prefix_space": pre_tokenizer.get("add_prefix_space", True) is not False,
+        "use_regex: false": pre_tokenizer.get("use_regex", True) is not True,
         "a normalizer": data.get("normalizer") is not None,
         "ignore_merges": bool(model.get("ignore_merges")),
         "dropout": bool(model.get("dropout")),
-        f"added token {trimming!r} that strips spaces": trimming is not None,
+        "continuing_subword_prefix": bool(model.get("continuing_subword_prefix")),
+        "end_of_word_suffix": bool(model.get("end_of_word_suffix")),
+        f"added token {picky!r} that looks at the text around it": picky is not None,
     }
     for what, refused in refusals.items():
         if refused:
             raise TokenizerError(f"{path}: {what} is not supported" + _OTHER_BACKEND)
-    plain = [t["content"] for t in added if not t.get("special", False)]
-    return from_vocab_and_merges(vocab, merges, source=path, added_tokens=added_ids, plain_added_tokens=plain)
+    return from_vocab_and_merges(
+        _part(model, "vocab", dict, path),
+        _part(model, "merges", list, path),
+        source=path,
+        special_tokens={t["content"]: t["id"] for t in added if t.get("special")},
+        plain_tokens={t["content"]: t["id"] for t in added if not t.get("special")},
+    )
+
+
+def _part(data: dict[str, Any], name: str, kind: type, path: Path) -> Any:
+    """A field of a JSON object, empty where it is missing or null. Raises TokenizerError if it is no `kind`."""
+    value = data.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise TokenizerError(f"{path}: {name} is not a JSON {'object' if kind is dict else 'array'}")
+    return kind() if value is None else value
 
 
 def _read_text(path: Path) -> str:

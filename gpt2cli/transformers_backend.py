@@ -13,9 +13,9 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from gpt2cli.checkpoint import TOKENIZER_FILES, read_weights
+from gpt2cli.checkpoint import has_tokenizer, read_weights
 from gpt2cli.errors import CheckpointError, Gpt2cliError, TokenizerError
-from gpt2cli.protocol import TextTokenizer
+from gpt2cli.protocol import OutputLayer, TextTokenizer
 from gpt2cli.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 
 
@@ -72,6 +72,43 @@ class TransformersModel:
         row: Tensor = self._unembedding.weight[token_id]
         return row.float().cpu()
 
+    def layer_states(self, token_ids: list[int], cache: TransformersCache | None = None) -> Tensor:
+        """[T] → [n_layer + 1, n_embd]. transformers applies the final norm to the last of its hidden states only."""
+        outputs: dict[torch.nn.Module, Tensor] = {}
+
+        def remember(module: torch.nn.Module, _: Any, output: Any) -> None:
+            if isinstance(output, Tensor):
+                outputs[module] = output
+
+        base = self._model.base_model
+        # The final norm is the one, outside the stack of blocks, whose output is the model's.
+        hooks = [
+            module.register_forward_hook(remember)
+            for name, module in base.named_modules()
+            if "norm" in type(module).__name__.lower() and not any(part.isdigit() for part in name.split("."))
+        ]
+        try:
+            ids = torch.tensor([token_ids], device=self._model.device)
+            past = cache.states if cache else None
+            output = base(ids, past_key_values=past, use_cache=cache is not None, output_hidden_states=True)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if cache:
+            cache.length += len(token_ids)
+        final, streams = output.last_hidden_state, output.hidden_states
+        norm = next((m for m, made in outputs.items() if made.shape == final.shape and made.equal(final)), None)
+        if norm is None or not streams or not streams[-1].equal(final):
+            raise Gpt2cliError(
+                f"{self.name} does not show its final norm to the transformers backend, so it has no lens"
+            )
+        return torch.stack([norm(stream[:, -1])[0] for stream in streams[:-1]] + [final[0, -1]])
+
+    def output_layer(self) -> OutputLayer:
+        embedding, unembedding = self._model.get_input_embeddings().weight, self._unembedding.weight
+        bias = getattr(self._unembedding, "bias", None)
+        return OutputLayer(embedding, unembedding, bias, sum(p.numel() for p in self._model.parameters()))
+
     def check_output_layer(self) -> None:
         """Raises CheckpointError if the model does more to its logits than one unembedding (softcapping, scaling)."""
         token_ids = [0, 1, 2]
@@ -90,8 +127,11 @@ class TransformersTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer.backend_tokenizer
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self._added: dict[str, int] = {str(t): n for n, t in tokenizer.added_tokens_decoder.items()}
-        self._tokens: list[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        ids = range(max(tokenizer.get_vocab().values()) + 1)  # some vocabularies leave ids out
+        self._tokens: list[str] = [token or "" for token in tokenizer.convert_ids_to_tokens(ids)]
         self._byte_level = '"ByteLevel"' in json.dumps(json.loads(self._tokenizer.to_str())["decoder"])
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self._special: dict[str, int] = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
@@ -113,7 +153,7 @@ class TransformersTokenizer:
         token = self._tokens[token_id]
         if token in self._added:
             return token.encode()
-        if self._byte_level:
+        if self._byte_level and BYTE_OF_CHARACTER.keys() >= set(token):
             return bytes(BYTE_OF_CHARACTER[c] for c in token)
         byte = re.fullmatch(r"<0x([0-9A-F]{2})>", token)  # SentencePiece's byte fallback, and its visible space
         return bytes.fromhex(byte[1]) if byte else token.replace("\u2581", " ").encode()
@@ -127,6 +167,10 @@ def load_transformers(
 ) -> tuple[TransformersModel, TextTokenizer]:
     """Raises CheckpointError or TokenizerError; nothing of the model is ever filled with random numbers."""
     _silence()
+    if re.search(r'implementation\w*": [^,]*/', json.dumps(config)):
+        raise CheckpointError(
+            f"{folder}: config.json asks for code from the hub (attn_implementation); none is ever run"
+        )
     read_weights(folder)  # names a damaged or missing file, and refuses pickles, before transformers sees the folder
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -136,9 +180,10 @@ def load_transformers(
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below, where they are refused by name
         )
         tokenizer: TextTokenizer = Tokenizer.gpt2()
-        if any((folder / file).exists() for file in TOKENIZER_FILES):
+        if has_tokenizer(folder):
             own = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             if not own.is_fast:
                 raise TokenizerError(f"{folder}: transformers has no fast tokenizer for this model")
@@ -150,7 +195,7 @@ def load_transformers(
         raise CheckpointError(f"transformers cannot load {folder}: {error}") from None
     for what in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         if report.get(what):
-            names = ", ".join(sorted(str(key) for key in report[what])[:5])
+            names = ", ".join(sorted(key if isinstance(key, str) else str(key[0]) for key in report[what])[:5])
             raise CheckpointError(f"the checkpoint in {folder} has {what.replace('_', ' ')}: {names}")
     rows = model.get_output_embeddings().weight.shape[0]
     if tokenizer.vocab_size > rows:
@@ -168,3 +213,4 @@ def _silence() -> None:
     transformers.logging.set_verbosity(logging.CRITICAL)
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", module="transformers")
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of its models; Python names torch as their module

@@ -5,7 +5,9 @@ flat():     every position has exactly the logits given (exact in float32).
 random():   a seeded random GPT-2 of any shape, to compare implementations.
 """
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gpt2cli.model import GPT2Config, weight_shapes
+from gpt2cli.tokenizer import BYTE_OF_CHARACTER, Tokenizer
 
 EOS = 50256
 GPT2_VOCAB = 50257
@@ -99,3 +102,61 @@ def random(folder: Path, *, seed: int = 0, scale: float = 0.3, **fields: Any) ->
     if config.get("tie_word_embeddings") is False:
         weights["lm_head.weight"] = torch.randn(shapes["wte.weight"], generator=rng) * scale
     return write(folder, config, weights)
+
+
+def gpt2_files(folder: Path) -> Path:
+    """GPT-2's own vocab.json and merges.txt, rebuilt from the ranks that the program ships.
+
+    Which two parts a token was merged from is what merging its bytes by the earlier ranks alone leaves.
+    """
+    tokenizer = Tokenizer.gpt2()
+    tokens = [tokenizer.token_bytes(n) for n in range(GPT2_VOCAB - 1)]
+    ranks = {token: rank for rank, token in enumerate(tokens)}
+    spelling = {byte: character for character, byte in BYTE_OF_CHARACTER.items()}
+    spelled = ["".join(spelling[byte] for byte in token) for token in tokens]
+    merges = []
+    for rank, token in enumerate(tokens[256:], start=256):
+        parts = [token[i : i + 1] for i in range(len(token))]
+        while len(parts) > 2:
+            _, first = min((ranks.get(parts[i] + parts[i + 1], rank), i) for i in range(len(parts) - 1))
+            parts[first : first + 2] = [parts[first] + parts[first + 1]]
+        merges.append(" ".join(spelled[ranks[part]] for part in parts))
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = {token: token_id for token_id, token in enumerate([*spelled, "<|endoftext|>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    return folder
+
+
+BYTE_VOCAB = 257  # every byte, then <|endoftext|>
+
+
+def byte_vocabulary(folder: Path) -> Path:
+    """A tokenizer without merges, so that small models have small embeddings: each byte of a text is a token."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = {token: token_id for token_id, token in enumerate([*BYTE_OF_CHARACTER, "<|endoftext|>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    return folder
+
+
+def tiny(folder: Path, **fields: Any) -> Path:
+    """A random model of a few kilobytes with a byte vocabulary."""
+    small = {"vocab_size": BYTE_VOCAB, "n_positions": 32, "n_embd": 8, "n_layer": 2, "n_head": 2}
+    ends = {"bos_token_id": BYTE_VOCAB - 1, "eos_token_id": BYTE_VOCAB - 1}
+    return byte_vocabulary(random(folder, **(small | ends | fields)))
+
+
+def cache(hub_cache: Path, repo_id: str, folder: Path) -> Path:
+    """Put a folder's files into a Hugging Face cache, as the hub's client lays it out. Returns the snapshot."""
+    repo = hub_cache / f"models--{repo_id.replace('/', '--')}"
+    snapshot = repo / "snapshots" / ("0123456789abcdef" * 3)[:40]
+    (repo / "refs").mkdir(parents=True, exist_ok=True)
+    (repo / "refs" / "main").write_text(snapshot.name)
+    (repo / "blobs").mkdir(exist_ok=True)
+    snapshot.mkdir(parents=True)
+    for path in folder.iterdir():
+        blob = repo / "blobs" / hashlib.sha256(path.read_bytes()).hexdigest()
+        blob.write_bytes(path.read_bytes())
+        (snapshot / path.name).symlink_to(os.path.relpath(blob, snapshot))
+    return snapshot

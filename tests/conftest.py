@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import jsonschema
 import pytest
 
@@ -57,6 +58,18 @@ def parse(line: str) -> Any:
     return record
 
 
+def refused(ran: Ran, *said: str) -> None:
+    """Exit code 1, nothing on standard output, and one line that holds each of `said`."""
+    assert (ran.code, ran.out) == (1, ""), ran
+    assert ran.err.startswith("gpt2cli: error: "), ran
+    assert ran.err.count("\n") == 1, ran
+    assert ran.err.endswith("\n"), ran
+    for part in said:
+        assert part in ran.err, ran
+    for word in ("Traceback", "GPT2CLI_DEBUG", "\x00"):
+        assert word not in ran.err, ran
+
+
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 
@@ -100,3 +113,9 @@ def program() -> list[str]:
 @pytest.fixture(scope="session")
 def gpt2_tokenizer() -> Tokenizer:
     return Tokenizer.gpt2()
+
+
+@pytest.fixture(scope="session")
+def gpt2_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with GPT-2's own vocab.json and merges.txt."""
+    return checkpoints.gpt2_files(tmp_path_factory.mktemp("gpt2"))

@@ -208,7 +208,8 @@ def _print_step(step: Step, talk: Talk, *, header: bool) -> None:
 
         write_error(render(step_view(step, terminal_width(sys.stderr)), talk, sys.stderr) + "\n")
     else:
-        from gpt2cli.serialize import separated, step_records
+        from gpt2cli.serialize import separated
+        from gpt2cli.serialize_views import step_records
 
         write_error(separated(step_records(step), "tsv", header=header))
 

@@ -1,11 +1,16 @@
 """gpt2cli inspect-logits: what the output layer says about a text."""
 
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gpt2cli.commands.session import Session, open_session
+from gpt2cli.commands.session import Session, load_model, open_session
+from gpt2cli.commands.view_options import OutputFile, ViewChoice, refuse_unread, view_options
+from gpt2cli.files import check_writable, replacing
 from gpt2cli.options import (
     ModelChoice,
     Talk,
@@ -15,32 +20,19 @@ from gpt2cli.options import (
     seed_option,
     talk_options,
 )
-from gpt2cli.output import is_terminal, note, progress, render, terminal_width, write
+from gpt2cli.output import color_system, is_terminal, note, progress, render, terminal_width, use_color, write
 from gpt2cli.prompt import PromptSource
-from gpt2cli.records import GenerationOptions, SamplingOptions, Step
+from gpt2cli.records import SamplingOptions
 
 if TYPE_CHECKING:
-    from gpt2cli.protocol import TextTokenizer
+    from gpt2cli.commands.views import View
 
 Format = Literal["auto", "table", "json", "jsonl", "csv", "tsv"]
 
 
 @click.command(name="inspect-logits", short_help="Show what the output layer says about a text.")
 @prompt_options
-@click.option("--rows", type=click.IntRange(min=1), default=10, show_default=True, metavar="K", help="Top candidates.")
-@click.option(
-    "--token",
-    "tokens",
-    multiple=True,
-    metavar="TEXT|ID",
-    help="Show this token too, wherever it ranks, with its dot product taken apart; repeatable.",
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Generate N tokens by the sampling options and show the row of each, with the choice marked.",
-)
+@view_options
 @sampling_options
 @seed_option
 @model_options
@@ -51,96 +43,140 @@ Format = Literal["auto", "table", "json", "jsonl", "csv", "tsv"]
     help="auto: a table on a terminal, tsv in a pipe.  [default: auto]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@click.option("--export", type=OutputFile(".html", ".svg"), metavar="FILE.html|.svg", help="The table as a file, too.")
+@click.option(
+    "--save",
+    type=OutputFile(".npz", ".safetensors"),
+    metavar="FILE.npz|.safetensors",
+    help="Save the logits of every row [T, V], the token ids and the hidden states.",
+)
 @talk_options
+@click.pass_context
 def inspect_logits(
+    ctx: click.Context,
     source: PromptSource,
-    choice: ModelChoice,
+    asked: ViewChoice,
     sampling: SamplingOptions,
+    choice: ModelChoice,
     talk: Talk,
     *,
-    rows: int,
-    tokens: tuple[str, ...],
-    steps: int | None,
     seed: int | None,
     output_format: Format | None,
     as_json: bool,
+    export: Path | None,
+    save: Path | None,
 ) -> None:
     """Show what the output layer says comes next: the logits of the last position, and what becomes of them.
 
-    A logit is a token's score: the dot product of the text's final hidden state with that token's vector. Softmax
-    turns all logits into probabilities. A temperature divides the logits first: below 1 it makes the likely
-    likelier, above 1 it evens them out. top-k and top-p cut the tail before a token is drawn.
+    A logit is a token's score for coming next: the dot product of the text's final hidden state with that token's
+    vector. It can be any number; only the differences between logits matter.
+
+    A probability is a logit's share: softmax raises e to every logit and divides by the sum, so that all are
+    positive and add up to 1.
+
+    A temperature divides the logits before the softmax: below 1 the likely become likelier, above 1 all become more
+    alike; 0 takes the largest logit without a draw (greedy).
+
+    top-k keeps the k largest logits, top-p the fewest tokens whose probabilities reach p; the draw is among those.
+
+    One view at a time; without one, the last row is shown.
     """
     style = _format(output_format, as_json)
-    if steps and tokens:
-        raise click.UsageError("--steps and --token are two views; ask for one at a time")
-    if seed is not None and (steps is None or sampling.greedy):
+    if seed is not None and (asked.steps is None or sampling.greedy):
         raise click.UsageError("--seed is for draws; add --steps N and a sampling option such as --temperature 1")
-    session = open_session(source, choice, talk)
-    if steps:
-        _show_steps(session, sampling, steps, rows, seed, style, talk)
-    else:
-        _show_last_row(session, sampling, rows, tokens, style, talk)
+    refuse_unread(asked.name, ctx)
+    for path in (export, save):
+        if path is not None:
+            check_writable(path)
+    session = open_session(source, choice, talk, any_length=asked.every or asked.heat)
+    if asked.steps is not None and not sampling.greedy and seed is None:
+        import secrets
 
-
-def _show_last_row(
-    session: Session, sampling: SamplingOptions, rows: int, tokens: tuple[str, ...], style: Format, talk: Talk
-) -> None:
-    from gpt2cli.render import row_view
-    from gpt2cli.serialize import json_line, row_json, row_records, separated
-
-    loaded, token_ids = session.loaded, session.prompt_token_ids
-    wanted = tuple(_token_id(loaded.tokenizer, token) for token in tokens)
-    with progress(f"reading {len(token_ids)} tokens", talk):
-        row = loaded.inspect(token_ids, sampling, count=rows, tokens=wanted)
-    if style == "table":
-        write(render(row_view(loaded.model.name, row, terminal_width(sys.stdout)), talk, sys.stdout))
-    elif style in ("json", "jsonl"):
-        write(json_line(row_json(loaded.model.name, token_ids, row)))
-    else:
-        write(separated(row_records(row), style))
-
-
-def _show_steps(
-    session: Session, sampling: SamplingOptions, steps: int, rows: int, seed: int | None, style: Format, talk: Talk
-) -> None:
-    import secrets
-
-    from gpt2cli.render import step_view
-    from gpt2cli.serialize import json_line, separated, step_json, step_records, steps_json
-
-    if not sampling.greedy and seed is None:
         seed = secrets.randbelow(2**31)
         note(f"seed {seed}; the same steps again with --seed {seed}", talk)
-    loaded = session.loaded
-    options = GenerationOptions(max_new_tokens=steps, details=True, candidates=rows)
-    made: list[Step] = []
-    for event in loaded.generate(session.prompt_token_ids, sampling, options, seed=seed or 0):
-        if not isinstance(event, Step):
-            break
-        if style == "table":
-            write(render(step_view(event, terminal_width(sys.stdout)), talk, sys.stdout) + "\n")
-        elif style == "jsonl":
-            write(json_line(step_json(event)))
-        elif style == "json":
-            made.append(event)
-        else:
-            write(separated(step_records(event), style, header=event.step == 0))
-    if style == "json":
-        write(json_line(steps_json(loaded.model.name, session.prompt_token_ids, sampling, seed, made)))
+
+    with progress(f"reading {len(session.prompt_token_ids)} tokens", talk):
+        view = _view(session, asked, sampling, choice, seed, talk, keep=export is not None)
+        pieces = _pieces(view, style, talk)
+        first = next(pieces, "")
+    write(first)
+    for piece in pieces:
+        write(piece)
+    if export is not None:
+        _export(view, export, talk)
+    if save is not None:
+        _save(session, asked, save, talk)
+    if view.failed():
+        raise click.exceptions.Exit(1)
 
 
-def _token_id(tokenizer: "TextTokenizer", token: str) -> int:
-    """A token by its id, or by its text, which must be one token (with its leading space, if it has one)."""
-    if token.isascii() and token.isdigit():
-        if int(token) < tokenizer.vocab_size:
-            return int(token)
-        raise click.UsageError(f"--token {token}: token ids go from 0 to {tokenizer.vocab_size - 1}")
-    token_ids = tokenizer.encode(token, special_tokens=True)
-    if len(token_ids) == 1:
-        return token_ids[0]
-    pieces = ", ".join(f"{tokenizer.decode([n])!r} ({n})" for n in token_ids[:8])
-    raise click.UsageError(f"--token {token!r} is not one token but {len(token_ids)}: {pieces}; name one by its id")
+def _view(
+    session: Session,
+    asked: ViewChoice,
+    sampling: SamplingOptions,
+    choice: ModelChoice,
+    seed: int | None,
+    talk: Talk,
+    *,
+    keep: bool,
+) -> "View":
+    from gpt2cli.commands import views
+
+    if asked.every or asked.heat:
+        return views.every_row(session, asked.stride, asked.count, heat=asked.heat, keep=keep)
+    if asked.steps is not None:
+        return views.steps(session, sampling, seed, asked.steps, asked.count, keep=keep)
+    if asked.temperatures is not None:
+        return views.temperatures(session, asked.temperatures, asked.count)
+    if asked.scale is not None:
+        return views.scale(session, asked.scale, asked.count)
+    if asked.lens:
+        return views.lens(session, asked.count)
+    if asked.verify:
+        other = replace(choice, backend="native" if choice.backend == "transformers" else "transformers")
+        return views.checks(session, lambda: load_model(other, replace(talk, quiet=True)).model, keep=keep)
+    return views.row(session, sampling, asked.count, asked.tokens)
+
+
+def _pieces(view: "View", style: Format, talk: Talk) -> Iterator[str]:
+    """The view as text, one part after another as they are made."""
+    from gpt2cli.serialize import json_line, separated
+
+    if style == "table":
+        from gpt2cli.commands.views import Canvas
+
+        shades = use_color(talk, sys.stdout) and color_system() != "standard"
+        for renderable in view.table(Canvas(terminal_width(sys.stdout), shades)):
+            yield render(renderable, talk, sys.stdout)
+    elif style == "json":
+        yield json_line(view.json())
+    elif style == "jsonl":
+        yield from map(json_line, view.lines())
+    else:
+        for n, record in enumerate(view.records()):
+            yield separated([record], style, header=n == 0)
+
+
+def _export(view: "View", path: Path, talk: Talk) -> None:
+    from rich.console import Group
+
+    from gpt2cli.commands.views import Canvas
+    from gpt2cli.export import EXPORT_WIDTH, export
+
+    whole = Group(*view.table(Canvas(EXPORT_WIDTH, shades=True)))
+    with replacing(path) as file:
+        file.write(export(whole, "svg" if path.suffix.lower() == ".svg" else "html").encode())
+    note(f"wrote {path}", talk)
+
+
+def _save(session: Session, asked: ViewChoice, path: Path, talk: Talk) -> None:
+    from gpt2cli.commands.views import stride_of
+    from gpt2cli.saving import save_logits
+
+    model, token_ids = session.loaded.model, session.prompt_token_ids
+    with progress(f"saving logits [{len(token_ids)}, {model.vocab_size}]", talk):
+        save_logits(path, model, token_ids, stride_of(model, asked.stride))
+    note(f"saved logits [{len(token_ids)}, {model.vocab_size}] to {path}", talk)
 
 
 def _format(output_format: Format | None, as_json: bool) -> Format:

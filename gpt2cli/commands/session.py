@@ -23,8 +23,11 @@ class Session:
     prompt_token_ids: list[int]
 
 
-def open_session(source: PromptSource, choice: ModelChoice, talk: Talk) -> Session:
-    """Prompt first, so that a mistake in it is told before anything heavy is loaded."""
+def open_session(source: PromptSource, choice: ModelChoice, talk: Talk, *, any_length: bool = False) -> Session:
+    """Prompt first, so that a mistake in it is told before anything heavy is loaded.
+
+    any_length: a text longer than the model's context is no mistake.
+    """
     if not has_source(source):
         raise click.UsageError(
             'no prompt. Give one as an argument: gpt2cli generate "Once upon a time"; '
@@ -36,7 +39,11 @@ def open_session(source: PromptSource, choice: ModelChoice, talk: Talk) -> Sessi
         note("the prompt ends in a space, which becomes a token of its own; most words bring their space along", talk)
     loaded = load_model(choice, talk)
     token_ids = loaded.prompt_token_ids(
-        prompt, special_tokens=source.special_tokens, bos=source.bos, truncate=source.truncate
+        prompt,
+        special_tokens=source.special_tokens,
+        bos=source.bos,
+        truncate=source.truncate,
+        any_length=any_length and not source.truncate,
     )
     all_tokens = len(loaded.tokenizer.encode(prompt, special_tokens=source.special_tokens))
     if len(token_ids) < all_tokens:
@@ -48,11 +55,18 @@ def load_model(choice: ModelChoice, talk: Talk) -> "LoadedModel":
     if choice.name == DEFAULT_MODEL:
         note(f"model {DEFAULT_MODEL}, a small story teller bundled with this program; for GPT-2 add -m gpt2", talk)
     with progress(f"loading {choice.name}", talk) as shown:
+
+        def on_fetch(message: str) -> None:
+            """Progress bars take the place of the spinner."""
+            if shown:
+                shown.stop()
+            note(message, talk)
+
         return gpt2cli.load(
             choice.name,
             backend=choice.backend,
             device=choice.device,
             dtype=choice.dtype,
             threads=choice.threads,
-            show_progress=shown is not None,
+            on_fetch=on_fetch if shown else None,
         )
