@@ -111,6 +111,10 @@ def find_folder(name: str, on_fetch: Callable[[str], None] | None = None) -> Pat
     if name == BUNDLED:
         return Path(str(files("gpt2cli") / "data" / BUNDLED))
     try:
+        name.encode()
+    except UnicodeEncodeError:  # neither records nor the reader of safetensors can spell it
+        raise CheckpointError(f"the name of the model folder {name!r} is not UTF-8; rename it") from None
+    try:
         folder = Path(os.path.expanduser(name))
         if name and folder.is_dir():
             return folder

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from gpt2cli.output import escape
 from gpt2cli.records import ScoredRow, TokenText
+from gpt2cli.tables import name_of
 
 # The classes and what each holds at least; the last holds the rest. Six steps of ColorBrewer's YlOrRd, which also
 # differ in lightness alone, with the black or white that reads best on each.
@@ -59,7 +60,7 @@ def heat_view(model: str, rows: Sequence[ScoredRow], loss: Text, width: int, *, 
 
     shades: colour the tokens; otherwise put the number of its class under each.
     """
-    head = Text.assemble((model, "bold"), " · each token by the probability that the model gave it")
+    head = Text.assemble(name_of(model), " · each token by the probability that the model gave it")
     lines: list[Text] = []
     for line in wrapped(pieces(rows), width):
         lines.append(Text("", no_wrap=True).join(_shaded(piece, shades) for piece in line))

@@ -1,6 +1,8 @@
 """The click options that commands share. Each group arrives in the command as one frozen record."""
 
 import functools
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,7 @@ from gpt2cli.records import SamplingOptions
 
 Command = Callable[..., Any]
 DEFAULT_MODEL = "tinystories"
+MAX_THREADS = 1024  # the pool that runs them takes any number, and crashes on very large ones
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,23 @@ class BatchFiles:
     strict: bool
 
 
+class Utf8Text(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
+    """Text by its bytes, which are UTF-8 whatever the locale says, as those of a prompt are."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return os.fsencode(value).decode()
+        except UnicodeDecodeError:
+            self.fail(f"{value!r} is not UTF-8", param, ctx)
+
+
 class Device(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
     name = "device"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        kind, _, number = value.partition(":")
-        if value in ("auto", "cpu", "cuda", "mps") or (kind == "cuda" and number.isascii() and number.isdigit()):
+        if value in ("auto", "cpu", "cuda", "mps") or re.fullmatch("cuda:(0|[1-9][0-9]?)", value):
             return value
         self.fail(f"{value!r} is not one of auto, cpu, cuda, cuda:N, mps", param, ctx)
 
@@ -136,7 +150,7 @@ model_options = option_group(
             show_default=True,
             help="native: GPT-2 in plain torch. transformers: that library, for any causal language model.",
         ),
-        click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads."),
+        click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads."),
     ],
 )
 

@@ -120,7 +120,7 @@ def progress(message: str, talk: "Talk") -> "Iterator[Status | None]":
     console = _console(use_color(talk, sys.stderr), file=sys.stderr)
     from rich.text import Text
 
-    with console.status(Text(message)) as status:
+    with console.status(Text(visible(message))) as status:
         yield status
 
 

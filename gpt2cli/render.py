@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpt2cli.checkpoint import KnownModel
+from gpt2cli.output import visible
 from gpt2cli.records import (
     Candidate,
     Check,
@@ -20,7 +21,7 @@ from gpt2cli.records import (
     TokenGeometry,
     TokenText,
 )
-from gpt2cli.tables import GAP, TOKEN_WIDTHS, Column, Columns, number, probability, visible_token
+from gpt2cli.tables import GAP, TOKEN_WIDTHS, Column, Columns, name_of, number, probability, visible_token
 
 
 def row_view(model: str, row: Row, width: int) -> Group:
@@ -148,7 +149,7 @@ def scored_view(model: str, shape: tuple[int, int], rows: Sequence[ScoredRow], w
     ]
     if any(row.context != row.position + 1 for row in rows):
         columns.insert(1, Column("seen", [str(row.context) if row else "" for row in firsts]))
-    head = Text.assemble((model, "bold"), f" · logits {list(shape)} · every row, and the token that came next")
+    head = Text.assemble(name_of(model), f" · logits {list(shape)} · every row, and the token that came next")
     caption = "next = what came, its logit, prob, −log prob (nats), rank; top = the likeliest"
     return Group(head, Columns(columns).table(width), _caption(caption))
 
@@ -179,7 +180,7 @@ def lens_view(model: str, lens: Lens, width: int) -> Group:
         Column("then", [_listed(layer.candidates[1:]) for layer in layers], "fill"),
     ]
     head = Text.assemble(
-        (model, "bold"),
+        name_of(model),
         f" · logit lens · logits {list(lens.shape)} · row {lens.position}, after ",
         _short(lens.token),
         "\nfinal choice ",
@@ -190,7 +191,7 @@ def lens_view(model: str, lens: Lens, width: int) -> Group:
 
 
 def verify_view(model: str, checks: Sequence[Check], width: int) -> Iterator[RenderableType]:
-    yield Text.assemble((model, "bold"), " · the output layer, checked on this model and this text")
+    yield Text.assemble(name_of(model), " · the output layer, checked on this model and this text")
     columns = [
         Column("", [str(n) for n in range(1, len(checks) + 1)]),
         Column("check", [check.name for check in checks], "text"),
@@ -201,7 +202,7 @@ def verify_view(model: str, checks: Sequence[Check], width: int) -> Iterator[Ren
     yield Columns(columns).table(width)
     yield _caption("figure = largest difference, count or share; passes up to the tolerance")
     for n, check in enumerate(checks, start=1):
-        yield Text.assemble((f"{n} ", "bold"), check.detail)
+        yield Text.assemble((f"{n} ", "bold"), visible(check.detail))
 
 
 def models_table(models: Sequence[KnownModel]) -> Table:
@@ -218,7 +219,7 @@ def models_table(models: Sequence[KnownModel]) -> Table:
 
 def _row_head(model: str, row: Row) -> Text:
     return Text.assemble(
-        (model, "bold"),
+        name_of(model),
         f" · logits {list(row.shape)} · row {row.position}, after ",
         _short(row.token),
         f"\n‖h‖ {number(row.hidden_norm)} · entropy {number(row.entropy)} nats · margin {number(row.margin)}",

@@ -120,7 +120,10 @@ def separated(records: Iterable[JsonObject], kind: str, *, header: bool = True) 
 
 def escaped_token(token: TokenText) -> str:
     """A token's text on one line: \\t, \\n, \\r, \\\\ and \\xNN for a byte that is not part of a character."""
-    text = token.bytes.decode("utf-8", errors="surrogateescape")
+    return _on_one_line(token.bytes.decode("utf-8", errors="surrogateescape"))
+
+
+def _on_one_line(text: str) -> str:
     return "".join(_ESCAPES.get(c) or (f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c) for c in text)
 
 
@@ -157,7 +160,7 @@ def _field(value: Any, kind: str) -> str:
         return str(value).lower()
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
-    return str(value)
+    return _on_one_line(value) if isinstance(value, str) and kind == "tsv" else str(value)
 
 
 def _finite(value: Any) -> Any:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from gpt2cli.output import escape
+from gpt2cli.output import escape, visible
 from gpt2cli.records import TokenText
 from gpt2cli.serialize import escaped_token
 
@@ -91,6 +91,11 @@ def _fitted(cell: Text | str | float, width: int) -> Text | str:
     text = Text.assemble(cell)
     text.truncate(width, overflow="ellipsis")
     return text
+
+
+def name_of(model: str) -> tuple[str, str]:
+    """A model's name for the head of a view. A folder may be called anything."""
+    return visible(model), "bold"
 
 
 def visible_token(token: TokenText) -> Text:

@@ -13,6 +13,7 @@ from gpt2cli.options import (
     BatchFiles,
     ModelChoice,
     Talk,
+    Utf8Text,
     batch_options,
     model_options,
     prompt_options,
@@ -50,7 +51,11 @@ Format = Literal["text", "json", "jsonl"]
     help="Independent samples.",
 )
 @click.option(
-    "--stop", multiple=True, metavar="TEXT", help="End before the first occurrence in the completion; repeatable."
+    "--stop",
+    type=Utf8Text(),
+    multiple=True,
+    metavar="TEXT",
+    help="End before the first occurrence in the completion; repeatable.",
 )
 @click.option("--ignore-eos", is_flag=True, help="Do not end at <|endoftext|>.")
 @click.option(
@@ -65,7 +70,7 @@ Format = Literal["text", "json", "jsonl"]
 @model_options
 @batch_options
 @click.option("--echo", is_flag=True, help="Print the prompt first.")
-@click.option("--separator", metavar="TEXT", help="The line between several samples.  [default: ---]")
+@click.option("--separator", type=Utf8Text(), metavar="TEXT", help="The line between several samples.  [default: ---]")
 @click.option(
     "--show-logits",
     type=click.IntRange(min=0),

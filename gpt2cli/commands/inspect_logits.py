@@ -20,7 +20,17 @@ from gpt2cli.options import (
     seed_option,
     talk_options,
 )
-from gpt2cli.output import color_system, is_terminal, note, progress, render, terminal_width, use_color, write
+from gpt2cli.output import (
+    color_system,
+    is_terminal,
+    note,
+    progress,
+    render,
+    terminal_width,
+    use_color,
+    write,
+    write_text,
+)
 from gpt2cli.prompt import PromptSource
 from gpt2cli.records import SamplingOptions
 
@@ -99,9 +109,11 @@ def inspect_logits(
         view = _view(session, asked, sampling, choice, seed, talk, keep=export is not None)
         pieces = _pieces(view, style, talk)
         first = next(pieces, "")
-    write(first)
+    # Only a table holds what a terminal is to obey: its colours.
+    put = write if style == "table" else write_text
+    put(first)
     for piece in pieces:
-        write(piece)
+        put(piece)
     if export is not None:
         _export(view, export, talk)
     if save is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gpt2cli.options import option_group
+from gpt2cli.options import Utf8Text, option_group
 from gpt2cli.records import SamplingOptions
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -124,6 +124,7 @@ view_options = option_group(
         click.option(
             "--token",
             "tokens",
+            type=Utf8Text(),
             multiple=True,
             metavar="TEXT|ID",
             help="View: the last row and this token, wherever it ranks, with its dot product taken apart; repeatable.",
