@@ -74,7 +74,7 @@ class LineReader:
                 self._dropped += searched
                 self._buffer.clear()
                 searched = 0
-            if not self._has_more(wait):
+            if not self._has_more(wait) or (self._dropped and not wait()):  # a line that may never end
                 return None
             self._fill()
 

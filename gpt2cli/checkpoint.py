@@ -238,8 +238,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder's safetensors, mapped from disk. Raises CheckpointError, naming the file."""
     weights: dict[str, Tensor] = {}
     for path in _weight_files(folder):
+        _refuse_special(path)
         try:
-            weights.update(load_file(path))
+            with open(path, "rb"):  # the reader of safetensors calls every file missing that it cannot open
+                weights.update(load_file(path))
         except FileNotFoundError:
             raise CheckpointError(f"{path} is missing; the index names it") from None
         except SafetensorError as error:
@@ -302,7 +304,14 @@ def _weight_files(folder: Path) -> list[Path]:
     raise CheckpointError(f"{folder} has no {WEIGHTS}")
 
 
+def _refuse_special(path: Path) -> None:
+    """A pipe would wait for ever, and a device may never end."""
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"cannot read {path}: it is no file")
+
+
 def _read_json_object(path: Path) -> dict[str, Any]:
+    _refuse_special(path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

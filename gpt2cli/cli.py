@@ -12,9 +12,10 @@ from gpt2cli.commands.generate import generate
 from gpt2cli.commands.inspect_logits import inspect_logits
 from gpt2cli.commands.models import models
 from gpt2cli.errors import Gpt2cliError
+from gpt2cli.interrupts import Interrupted, raising
 from gpt2cli.output import visible, write_error
 
-FAILURE, USAGE, INTERRUPTED, READER_GONE = 1, 2, 130, 141
+FAILURE, USAGE, READER_GONE = 1, 2, 141
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -36,7 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The program. Always ends in SystemExit with one of the documented exit codes."""
     # Threads that spin at barriers lose badly when another process wants a core. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    code = run(arguments)
+    _occupy_closed_streams()
+    if not os.environ.get("GPT2CLI_DEBUG"):
+        sys.unraisablehook = lambda unraisable: None  # where a signal finds an object half made, its end fails too
+    try:
+        with raising():
+            code = run(arguments)
+    except Interrupted as interrupted:
+        code = interrupted.exit_code
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -56,8 +64,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         _report_usage(error)
         return USAGE
-    except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
     except SystemExit as exit_:  # click's own answer to a closed pipe is 1; a shell completion ends with 0
         return READER_GONE if exit_.code == 1 else 0
     except Gpt2cliError as error:
@@ -66,6 +72,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", error)
     except Exception as error:
         return _fail(f"unexpected {type(error).__name__}: {error} (GPT2CLI_DEBUG=1 shows where)", error)
+
+
+def _occupy_closed_streams() -> None:
+    """A file that is opened later must not become descriptor 2, where libraries print whatever Python thinks of it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _fail(message: str, error: Exception) -> int:

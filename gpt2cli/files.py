@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     try:
         with open(beside, "xb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # some disks only now say that they are full
+        if path.exists():
+            shutil.copymode(path, beside)
         os.replace(beside, path)
     except OSError as error:
         raise FileError(f"cannot write {str(path)!r}: {error.strerror or error}") from None

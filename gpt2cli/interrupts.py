@@ -1,4 +1,4 @@
-"""A signal asks a running generation to end well: what was made stays, whole, and is reported."""
+"""Signals end the program tidily; a running generation ends well: what was made stays, whole, and is reported."""
 
 import signal
 from collections.abc import Iterator
@@ -6,6 +6,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+
+
+class Interrupted(BaseException):
+    """A signal has come. Raised wherever the program is, so that files and the terminal are left in order."""
+
+    def __init__(self, number: int) -> None:
+        self.exit_code = exit_code(number)
 
 
 class Interrupts:
@@ -19,8 +26,29 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as shells count: 130 for an interrupt from the keyboard."""
-        return 128 + (self.signal or 0)
+        return exit_code(self.signal or 0)
+
+
+def exit_code(number: int) -> int:
+    """128 + the signal's number, as shells count: 130 for an interrupt from the keyboard."""
+    return 128 + number
+
+
+@contextmanager
+def raising() -> Iterator[None]:
+    """Within it, signals raise Interrupted; after it, they end the process at once, as there is nothing to tidy."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    caught = [s for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]
+    for s in caught:
+        signal.signal(s, interrupt)
+    try:
+        yield
+    finally:
+        for s in caught:
+            signal.signal(s, signal.SIG_DFL)
 
 
 @contextmanager

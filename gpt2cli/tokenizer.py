@@ -296,6 +296,8 @@ def _part(data: dict[str, Any], name: str, kind: type, path: Path) -> Any:
 
 
 def _read_text(path: Path) -> str:
+    if not path.is_file():  # a pipe would wait for ever, and a device may never end
+        raise TokenizerError(f"cannot read {path}: it is no file")
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -106,6 +106,27 @@ def test_an_interrupt_while_waiting_for_input_ends_the_run(endless: Path) -> Non
         assert process.wait(timeout=60) == 130
 
 
+def test_an_interrupt_ends_a_line_that_never_ends(endless: Path) -> None:
+    with started("-m", endless, "--batch", "/dev/zero") as process:
+        while int(Path(f"/proc/{process.pid}/io").read_text().split()[1]) < 500_000_000:  # bytes read
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+
+
+def test_the_output_does_not_take_the_place_of_a_closed_standard_error(endless: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    closed = {"stdin": subprocess.PIPE, "stderr": None, "preexec_fn": lambda: os.close(2)}
+    with started("-m", endless, "--batch", "-", "--output", output, **closed) as process:
+        while not output.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert os.readlink(f"/proc/{process.pid}/fd/2") == os.devnull
+        process.communicate(b'{"prompt": "Hello"}\n')
+    assert process.returncode == 0
+    assert output.read_bytes().count(b"\n") == 1
+
+
 def test_a_reader_that_goes_ends_the_batch_quietly(endless: Path, rows: Path) -> None:
     with started("-m", endless, "--batch", rows) as process:
         assert process.stdout

@@ -335,6 +335,21 @@ def test_weights_that_cannot_be_read_are_named(cli: Cli, tiny: Path, monkeypatch
     refused(cli("generate", "-m", tiny, "a"), f"cannot read {tiny / 'model.safetensors'}", "Permission denied")
 
 
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "model.safetensors", "vocab.json"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+def test_what_is_no_file_is_not_read(name: str, kind: str, cli: Cli, tiny: Path) -> None:
+    """A pipe would wait for ever, and some devices never end."""
+    path = tiny / name
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    refused(cli("generate", "-m", tiny, "a"), f"cannot read {path}: it is no file")
+
+
 def test_a_folder_in_place_of_the_weights_is_named(cli: Cli, tiny: Path) -> None:
     (tiny / "model.safetensors").unlink()
     (tiny / "model.safetensors").mkdir()

@@ -1,5 +1,8 @@
 """inspect-logits --save and --export: files that other programs read, whole or not at all."""
 
+import json
+import signal
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,7 +11,7 @@ import checkpoints
 import numpy as np
 import pytest
 import torch
-from conftest import Cli
+from conftest import Cli, program
 from safetensors.numpy import load_file
 from transformers import GPT2LMHeadModel
 
@@ -59,6 +62,32 @@ def test_a_failure_leaves_the_old_file(cli: Cli, tmp_path: Path, monkeypatch: py
     assert "No space left" in ran.err
     assert [p.name for p in target.parent.iterdir()] == ["x.safetensors"]
     assert target.read_bytes() == b"old"
+
+
+def test_a_file_keeps_its_permissions(cli: Cli, tmp_path: Path) -> None:
+    model = checkpoints.tiny(tmp_path / "m")
+    target = tmp_path / "x.npz"
+    target.touch(0o600)
+    assert cli("inspect-logits", "-m", model, "--save", target, "x").code == 0
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert target.stat().st_size
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_while_saving_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    model = checkpoints.scripted(tmp_path / "m", [], 1)
+    (tmp_path / "out").mkdir()
+    command = ["inspect-logits", "-m", model, "--json", "--save", tmp_path / "out" / "x.npz", " world" * 1000]
+    with subprocess.Popen(
+        [*program(), *map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        while not list((tmp_path / "out").iterdir()):
+            assert process.poll() is None
+        process.send_signal(number)
+        out, errors = process.communicate()
+    assert (process.returncode, errors) == (code, b"")
+    assert json.loads(out)["shape"] == [1000, 50257]
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_link_stays_a_link(cli: Cli, tmp_path: Path) -> None:
