@@ -5,8 +5,10 @@ Shapes: T tokens of this call, P tokens before them in the cache, V = vocab_size
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt2cli.errors import CheckpointError
+from gpt2cli.projection import Projection
 from gpt2cli.protocol import OutputLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -28,6 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, q, k, v: 3 × [n_head, T, D] → [n_head, T, D]
 
 
 @dataclass(frozen=True)
@@ -149,9 +153,14 @@ class GPT2:
         self.config = config
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
-        self.weights = weights
+        self.parameters = sum(tensor.numel() for tensor in weights.values())
+        names = [n.removesuffix(".weight") for n, tensor in weights.items() if n.startswith("h.") and tensor.dim() == 2]
+        self._projections = {n: Projection(weights[f"{n}.weight"], weights[f"{n}.bias"]) for n in names}
+        # A projection keeps its weights in a form of its own; the plain matrices are not held beside it.
+        self.weights = {n: tensor for n, tensor in weights.items() if n.rpartition(".")[0] not in self._projections}
         self.token_embedding = weights["wte.weight"]  # W_E, [V, n_embd]
         self.unembedding_matrix = weights.get("lm_head.weight", self.token_embedding)  # tied: the same tensor
+        self._unembed = Projection(self.unembedding_matrix.T)
         self.dtype = str(self.token_embedding.dtype).removeprefix("torch.")
         self.device = str(self.token_embedding.device)
 
@@ -168,12 +177,10 @@ class GPT2:
     def residual_streams(self, token_ids: list[int], cache: KeyValueCache | None = None) -> list[Tensor]:
         """[T] → n_layer + 1 tensors [T, n_embd]: the embedding, then the stream after each block. No final norm."""
         past = cache.length if cache else 0
-        ids = torch.tensor(token_ids, device=self.token_embedding.device)
-        positions = slice(past, past + len(token_ids))
-        x = self.token_embedding[ids] + self.weights["wpe.weight"][positions]
+        x = self._embed(token_ids, range(past, past + len(token_ids)))
         streams = [x]
         for layer in range(self.config.n_layer):
-            x = self._block(layer, x, cache)
+            x = self._block(layer, x, partial(self._attend, cache))
             streams.append(x)
         if cache:
             cache.length += len(token_ids)
@@ -185,7 +192,8 @@ class GPT2:
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, n_embd] → [T, V] float32 on the CPU: h @ W_E.T. No bias, no nonlinearity."""
-        return (hidden_states @ self.unembedding_matrix.T).float().cpu()
+        logits = self._unembed(hidden_states.reshape(-1, self.config.n_embd)).float().cpu()
+        return logits.view(*hidden_states.shape[:-1], self.vocab_size)
 
     def unembedding(self, token_id: int) -> Tensor:
         """[n_embd] float32 on the CPU: the token's row of the unembedding matrix."""
@@ -196,28 +204,62 @@ class GPT2:
         return self.final_norm(torch.stack([stream[-1] for stream in self.residual_streams(token_ids, cache)]))
 
     def output_layer(self) -> OutputLayer:
-        parameters = sum(weight.numel() for weight in self.weights.values())
-        return OutputLayer(self.token_embedding, self.unembedding_matrix, None, parameters)
+        return OutputLayer(self.token_embedding, self.unembedding_matrix, None, self.parameters)
 
-    def _block(self, layer: int, x: Tensor, cache: KeyValueCache | None) -> Tensor:
-        x = x + self._attention(layer, self._norm(f"h.{layer}.ln_1", x), cache)
+    def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[KeyValueCache]) -> Tensor:
+        """Several texts in one pass, each after what its cache holds: B texts → [B, n_embd], of each its last token.
+
+        Their tokens are packed one after another, without padding. All but attention treats each token by itself,
+        so it can treat them all at once; attention goes text by text.
+        """
+        lengths = [len(text) for text in texts]
+        positions = [c.length + n for c, length in zip(caches, lengths, strict=True) for n in range(length)]
+        x = self._embed([token_id for text in texts for token_id in text], positions)
+        for layer in range(self.config.n_layer):
+            x = self._block(layer, x, partial(self._attend_each, caches, lengths))
+        for cache, length in zip(caches, lengths, strict=True):
+            cache.length += length
+        return self.final_norm(x[[end - 1 for end in accumulate(lengths)]])
+
+    def _embed(self, token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
+        """[T] token ids and [T] positions → [T, n_embd]"""
+        ids, places = torch.tensor([token_ids, positions], device=self.token_embedding.device)
+        return self.token_embedding[ids] + self.weights["wpe.weight"][places]
+
+    def _block(self, layer: int, x: Tensor, attend: Attend) -> Tensor:
+        x = x + self._attention(layer, self._norm(f"h.{layer}.ln_1", x), attend)
         return x + self._mlp(layer, self._norm(f"h.{layer}.ln_2", x))
 
-    def _attention(self, layer: int, x: Tensor, cache: KeyValueCache | None) -> Tensor:
-        """[T, n_embd] → [T, n_embd]: each token looks at itself and at those before it."""
+    def _attention(self, layer: int, x: Tensor, attend: Attend) -> Tensor:
+        """[T, n_embd] → [T, n_embd]: what each token takes from those it attends to."""
         seq_len, n_head = x.shape[0], self.config.n_head
         qkv = self._project(f"h.{layer}.attn.c_attn", x)
         q, k, v = qkv.view(seq_len, 3, n_head, -1).permute(1, 2, 0, 3)  # 3 × [n_head, T, D]
+        mixed = attend(layer, q, k, v)
+        return self._project(f"h.{layer}.attn.c_proj", mixed.transpose(0, 1).reshape(seq_len, -1))
+
+    def _attend(self, cache: KeyValueCache | None, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """3 × [n_head, T, D] → [n_head, T, D]: each token looks at itself and at those before it."""
+        dtype, seq_len = q.dtype, q.shape[1]
         if cache:
             k, v = cache.append(layer, k, v)
-        upcast = self.config.reorder_and_upcast_attn
-        q, k = (q.float(), k.float()) if upcast else (q, k)
+        if self.config.reorder_and_upcast_attn:
+            q, k, v = q.float(), k.float(), v.float()
         past = k.shape[1] - seq_len
-        visible = torch.ones(seq_len, past + seq_len, dtype=torch.bool, device=x.device).tril(past)
+        visible = None  # the last token sees all
+        if seq_len > 1:
+            visible = torch.ones(seq_len, past + seq_len, dtype=torch.bool, device=q.device).tril(past)
         mixed = F.scaled_dot_product_attention(
-            q[None], k[None], v[None].to(q.dtype), attn_mask=visible, scale=self._attention_scale(layer)
-        )[0].to(x.dtype)
-        return self._project(f"h.{layer}.attn.c_proj", mixed.transpose(0, 1).reshape(seq_len, -1))
+            q[None], k[None], v[None], attn_mask=visible, scale=self._attention_scale(layer)
+        )
+        return mixed[0].to(dtype)
+
+    def _attend_each(
+        self, caches: Sequence[KeyValueCache], lengths: list[int], layer: int, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        """3 × [n_head, T, D] → [n_head, T, D], where T holds the tokens of several texts."""
+        texts = zip(caches, *(torch.split(x, lengths, dim=1) for x in (q, k, v)), strict=True)
+        return torch.cat([self._attend(cache, layer, *qkv) for cache, *qkv in texts], dim=1)
 
     def _attention_scale(self, layer: int) -> float:
         head_dim = self.config.n_embd // self.config.n_head
@@ -231,7 +273,7 @@ class GPT2:
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """[T, in] → [T, out]"""
-        return torch.addmm(self.weights[f"{name}.bias"], x, self.weights[f"{name}.weight"])
+        return self._projections[name](x)
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         """[T, n_embd] → [T, n_embd]: mean 0 and variance 1 over n_embd, then scaled and shifted."""

@@ -33,6 +33,17 @@ class Talk:
     color: str
 
 
+@dataclass(frozen=True)
+class BatchFiles:
+    """Many prompts from a file, and where their records go."""
+
+    batch: str | None
+    output: str | None
+    batch_size: int
+    resume: bool
+    strict: bool
+
+
 class Device(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
     name = "device"
 
@@ -184,6 +195,43 @@ seed_option = click.option(
     type=click.IntRange(min=0, max=2**63 - 1),
     metavar="INT",
     help="Makes sampling repeatable; without one, a seed is drawn and reported.",
+)
+
+batch_options = option_group(
+    "files",
+    BatchFiles,
+    [
+        click.option(
+            "--batch",
+            metavar="FILE",
+            help="Continue many prompts: JSON Lines with prompt or prompt_token_ids, and optionally id and sampling "
+            "options (max_new_tokens, temperature, seed, …); or, from a .txt file, one prompt a line. "
+            "- is standard input.",
+        ),
+        click.option(
+            "--output",
+            metavar="FILE",
+            help="Where --batch writes a result a line, in the input's order.  [default: -]",
+        ),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(min=1),
+            default=8,
+            show_default=True,
+            metavar="INT",
+            help="How many texts of a --batch are made at once. It changes speed and memory, never a text.",
+        ),
+        click.option(
+            "--resume",
+            is_flag=True,
+            help="Go on where an earlier --batch left its --output; same input, same options.",
+        ),
+        click.option(
+            "--strict",
+            is_flag=True,
+            help="Stop a --batch at the first bad row (otherwise its record says what is bad).",
+        ),
+    ],
 )
 
 talk_options = option_group(

@@ -5,7 +5,7 @@ import os
 import select
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TextIO
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OutputError(Gpt2cliError):
-    """Standard output cannot be written, for another reason than a reader that has gone."""
+    """What is to be written cannot be, for another reason than a reader that has gone."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -36,7 +36,7 @@ def write(text: str) -> None:
     """
     if sys.stdout is None:
         raise OutputError("standard output is closed")
-    _write_all(sys.stdout.fileno(), text.encode(), "standard output")
+    write_all(sys.stdout.fileno(), text.encode(), "standard output")
 
 
 def write_text(text: str) -> None:
@@ -48,7 +48,7 @@ def write_error(text: str) -> None:
     """To standard error, if there is one; losing talk must not end the program."""
     if sys.stderr is not None:
         try:
-            _write_all(sys.stderr.fileno(), text.encode(), "standard error")
+            write_all(sys.stderr.fileno(), text.encode(), "standard error")
         except (OSError, OutputError):
             return
 
@@ -124,6 +124,24 @@ def progress(message: str, talk: "Talk") -> "Iterator[Status | None]":
         yield status
 
 
+@contextmanager
+def progress_bar(message: str, talk: "Talk", total: int | None) -> "Iterator[Callable[[int, str], None] | None]":
+    """A bar on standard error with the time left; on a terminal only, and gone afterwards.
+
+    Yields what is to be called with the part of `total` that is done and a message. total: None where nobody knows.
+    """
+    if talk.quiet or not is_terminal(sys.stderr) or os.environ.get("TERM") == "dumb":
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = _console(use_color(talk, sys.stderr), file=sys.stderr)
+    message_column = TextColumn("{task.description}", markup=False)
+    with Progress(message_column, BarColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(message, total=total)
+        yield lambda done, text: bar.update(task, completed=done, description=text)
+
+
 def _console(color: bool, file: TextIO | None = None) -> "Console":
     from rich.console import Console
 
@@ -139,7 +157,8 @@ def _console(color: bool, file: TextIO | None = None) -> "Console":
     )
 
 
-def _write_all(descriptor: int, data: bytes, name: str) -> None:
+def write_all(descriptor: int, data: bytes, name: str) -> None:
+    """Raises BrokenPipeError when a reader has gone, OutputError when `name` cannot be written."""
     rest = memoryview(data)
     while rest:
         try:

@@ -1,6 +1,6 @@
 """What generation and inspection ask of a model and of a tokenizer. Any object that fits will do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,6 +43,9 @@ class LanguageModel(Protocol):
         With a cache, of this model's own `new_cache`, the tokens follow those it holds, and it holds them too
         afterwards.
         """
+
+    def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[Any]) -> Tensor:
+        """Several texts at once, each after what its own cache holds: B texts → [B, n_embd], of each its last token."""
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, n_embd] → [T, vocab_size] float32 on the CPU: one dot product per vocabulary token."""

@@ -60,6 +60,11 @@ def result_json(run: Run, completion: Completion, steps: Sequence[Step] | None) 
     return result
 
 
+def error_json(row_id: str | int | None, line: int, error: str) -> JsonObject:
+    """What stands in the place of a result that could not be made. line: of the input, from 1."""
+    return {"type": "error", "schema": SCHEMA, "id": row_id, "line": line, "error": error}
+
+
 def step_json(step: Step) -> JsonObject:
     """A step whose details were recorded."""
     assert step.details is not None

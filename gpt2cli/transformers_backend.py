@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class TransformersModel:
             cache.length += len(token_ids)
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
+
+    def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[TransformersCache]) -> Tensor:
+        """B texts → [B, n_embd], one text after another: its caches hold texts of one length only."""
+        return torch.stack([self.hidden_states(t, cache)[-1] for t, cache in zip(texts, caches, strict=True)])
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, n_embd] → [T, V] float32 on the CPU, by the model's own output layer."""

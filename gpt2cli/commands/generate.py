@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from gpt2cli.commands.batch import check_batch_options, generate_batch
 from gpt2cli.commands.session import Session, open_session
 from gpt2cli.interrupts import Interrupts, interruptible
 from gpt2cli.options import (
+    BatchFiles,
     ModelChoice,
     Talk,
+    batch_options,
     model_options,
     prompt_options,
     sampling_options,
@@ -60,6 +63,7 @@ Format = Literal["text", "json", "jsonl"]
 @sampling_options
 @seed_option
 @model_options
+@batch_options
 @click.option("--echo", is_flag=True, help="Print the prompt first.")
 @click.option("--separator", metavar="TEXT", help="The line between several samples.  [default: ---]")
 @click.option(
@@ -81,6 +85,7 @@ def generate(
     source: PromptSource,
     choice: ModelChoice,
     sampling: SamplingOptions,
+    files: BatchFiles,
     talk: Talk,
     *,
     max_new_tokens: int,
@@ -103,9 +108,15 @@ def generate(
     top-p, min-p, softmax, draw.
 
     PROMPT, --file and piped standard input join in the order file, standard input, PROMPT, with a newline between.
+    With --batch, each line of a file is a prompt, and gets the text that it would get alone.
     """
+    context = click.get_current_context()
+    check_batch_options(context, files)
     style = _format(output_format, as_json)
-    _check(style, sampling, num_samples, stop, echo, separator, show_logits, talk)
+    _check(style if files.batch is None else "json", sampling, num_samples, stop, echo, separator, show_logits, talk)
+    if files.batch is not None:
+        generate_batch(context, files, choice, talk)
+        return
     session = open_session(source, choice, talk)
     if not sampling.greedy and seed is None:
         import secrets
