@@ -17,8 +17,11 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def commands(block: str) -> list[tuple[str, str]]:
-    """The commands of a console block, each with the output that is printed below it."""
-    parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)
+    """The commands of a console block, each with the output that is printed below it.
+
+    A command goes on in lines that begin with `> `, as in a shell.
+    """
+    parts = re.split(r"^\$ (.*(?:\n> .*)*)\n", block, flags=re.MULTILINE)
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -28,7 +31,7 @@ def shell(command: str) -> str:
     # An empty cache, so that `gpt2cli models` lists the same models everywhere.
     environment = os.environ | {"PATH": path, "COLUMNS": "80", "HF_HOME": os.devnull}
     ran = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
+        ["bash", "-o", "pipefail", "-c", command.replace("\n> ", "\n")],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
