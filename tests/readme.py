@@ -8,6 +8,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+PICTURE = ROOT / "examples" / "heat.svg"
+PICTURED = (
+    "Once upon a time, there was a little girl named Lily. She had a big red quasar. "
+    "One day, it fell in love with a philosophy of zebras."
+)
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,10 +39,16 @@ def shell(command: str) -> str:
     return ran.stdout
 
 
+def draw(path: Path) -> None:
+    """The picture of the README, made by the program itself."""
+    shell(f'gpt2cli inspect-logits --heat --export {path} "{PICTURED}"')
+
+
 def main() -> None:
     def rerun(match: re.Match[str]) -> str:
         return "```console\n" + "".join(f"$ {c}\n{shell(c)}" for c, _ in commands(match[1])) + "```"
 
+    draw(PICTURE)
     README.write_text(BLOCK.sub(rerun, README.read_text()))
 
 

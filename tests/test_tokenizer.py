@@ -95,7 +95,9 @@ def test_gpt2_ids_equal_the_reference(text: str, gpt2_tokenizer: Tokenizer, refe
 
 
 # Letters, digits, punctuation, all kinds of space, and any character at all.
-TEXT = st.text(st.one_of(st.sampled_from("aeZ'stLV 019.,!\n\r\t\xa0\u3000é日😀\u0301"), st.characters()), max_size=60)
+TEXT = st.text(
+    st.one_of(st.sampled_from("aeZ'stLV 019.,!\n\r\t\xa0\u3000é日😀\u0301"), st.characters(codec="utf-8")), max_size=60
+)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -203,6 +205,36 @@ def test_gpt2_files_give_gpt2(gpt2_files: Path, gpt2_tokenizer: Tokenizer) -> No
     assert tokenizer.special_tokens == {EOT: 50256}
 
 
+def test_tokenizer_json_as_published_for_gpt2(gpt2_files: Path, tmp_path: Path, gpt2_tokenizer: Tokenizer) -> None:
+    """Written by an early version of the library: no model type, no use_regex, merges as strings."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+    model = {
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": "",
+        "fuse_unk": False,
+        "vocab": json.loads((gpt2_files / "vocab.json").read_text()),
+        "merges": (gpt2_files / "merges.txt").read_text().splitlines()[1:],
+    }
+    data = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": 50256, "special": True, "content": EOT, **flags}],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
+        "post_processor": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
+        "model": model,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    tokenizer = load(tmp_path)
+    assert [tokenizer.token_bytes(n) for n in range(50257)] == [gpt2_tokenizer.token_bytes(n) for n in range(50257)]
+    assert all(tokenizer.encode(text) == gpt2_tokenizer.encode(text) for text in HARD_TEXTS)
+    assert tokenizer.special_tokens == {EOT: 50256}
+
+
 def test_gpt2_merges_pass_the_check_that_they_are_spared(gpt2_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpt2cli.tokenizer, "GPT2_MERGES_SHA256", "")
     assert load(gpt2_files).vocab_size == 50257
@@ -278,6 +310,13 @@ def test_a_token_that_no_merge_makes_is_never_encoded(saved: Callable[..., Path]
     tokenizer, reference = load(folder), tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert_alike(tokenizer, reference, [" zebra", "xq", "a zebra xq xqxq"])
     assert tokenizer.token_bytes(300) == b" zebra"
+
+
+def test_half_a_character_of_an_argument_is_replaced(gpt2_tokenizer: Tokenizer) -> None:
+    """Python carries bytes that are not UTF-8 in a command line as lone surrogates."""
+    for special_tokens in (False, True):
+        token_ids = gpt2_tokenizer.encode("a\udcff", special_tokens=special_tokens)
+        assert gpt2_tokenizer.decode(token_ids) == "a\ufffd"
 
 
 def test_no_tokenizer_files() -> None:
