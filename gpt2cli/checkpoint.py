@@ -7,7 +7,7 @@ are opened; a pickle can run code, so none is ever read.
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -249,6 +249,33 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         except (OSError, ValueError, KeyError) as error:
             raise CheckpointError(f"cannot read {path}: {error}") from None
     return weights
+
+
+class StoredWeights(Mapping[str, Tensor]):
+    """Tensors of a folder, by the names of `fit_weights`; each is mapped from disk anew whenever it is asked for.
+
+    So one that is copied into another form leaves no pages of the file behind in memory.
+    """
+
+    def __init__(self, folder: Path, names: Iterable[str], prepare: Callable[[str, Tensor], Tensor]) -> None:
+        """prepare: what is done to the tensor of a name. The folder is one that `read_weights` has read."""
+        self._prepare = prepare
+        places = {}
+        for path in _weight_files(folder):
+            with safe_open(path, framework="pt") as file:
+                places.update({stored.removeprefix("transformer."): (path, stored) for stored in file.keys()})  # noqa: SIM118
+        self._places = {name: places[name] for name in names}
+
+    def __getitem__(self, name: str) -> Tensor:
+        path, stored = self._places[name]
+        with safe_open(path, framework="pt") as file:
+            return self._prepare(name, file.get_tensor(stored))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def fit_weights(

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from gpt2cli.checkpoint import fit_weights, read_config, read_weights
+from gpt2cli.checkpoint import StoredWeights, fit_weights, read_config, read_weights
 from gpt2cli.errors import CheckpointError, DeviceError, PromptError
 from gpt2cli.generation import generate, last_hidden_state
 from gpt2cli.inspection import read_row
@@ -162,13 +163,15 @@ def _load_native(
     weights = read_weights(folder)
     if config.n_layer > len(weights):  # before the names of all those tensors are made up
         raise CheckpointError(f"config.json: n_layer is {config.n_layer}, but {folder} holds {len(weights)} tensors")
-    weights = fit_weights(weights, weight_shapes(config), tied=config.tie_word_embeddings)
-    # Rows beyond the vocabulary pad the matrix to a round size; they are no tokens and must never be chosen.
-    for matrix in ("wte.weight", "lm_head.weight"):
-        if matrix in weights:
-            weights[matrix] = weights[matrix][: tokenizer.vocab_size]
-    weights = {n: tensor.to(device=device, dtype=dtype).contiguous() for n, tensor in weights.items()}
-    return GPT2(name, replace(config, vocab_size=tokenizer.vocab_size), weights), tokenizer
+    fitting = fit_weights(weights, weight_shapes(config), tied=config.tie_word_embeddings)
+
+    def prepare(tensor_name: str, tensor: Tensor) -> Tensor:
+        # Rows beyond the vocabulary pad the matrix to a round size; they are no tokens and must never be chosen.
+        rows = tensor[: tokenizer.vocab_size] if tensor_name in ("wte.weight", "lm_head.weight") else tensor
+        return rows.to(device=device, dtype=dtype).contiguous()
+
+    stored = StoredWeights(folder, list(fitting), prepare)
+    return GPT2(name, replace(config, vocab_size=tokenizer.vocab_size), stored), tokenizer
 
 
 def _token_ids(config: Mapping[str, Any], name: str, vocab_size: int) -> list[int]:

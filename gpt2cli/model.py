@@ -153,14 +153,19 @@ class GPT2:
         self.config = config
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
-        self.parameters = sum(tensor.numel() for tensor in weights.values())
-        names = [n.removesuffix(".weight") for n, tensor in weights.items() if n.startswith("h.") and tensor.dim() == 2]
+        # A projection may keep its weights in a form of its own, and the plain matrix is not held beside it. The
+        # largest are made first, while there is room for both, and those of one size together, in the same room.
+        self._unembed = Projection(weights["lm_head.weight" if "lm_head.weight" in weights else "wte.weight"].T)
+        shapes = weight_shapes(config)
+        names = [n.removesuffix(".weight") for n, shape in shapes.items() if n.startswith("h.") and len(shape) == 2]
+        names.sort(key=lambda n: -math.prod(shapes[f"{n}.weight"]))
         self._projections = {n: Projection(weights[f"{n}.weight"], weights[f"{n}.bias"]) for n in names}
-        # A projection keeps its weights in a form of its own; the plain matrices are not held beside it.
-        self.weights = {n: tensor for n, tensor in weights.items() if n.rpartition(".")[0] not in self._projections}
-        self.token_embedding = weights["wte.weight"]  # W_E, [V, n_embd]
-        self.unembedding_matrix = weights.get("lm_head.weight", self.token_embedding)  # tied: the same tensor
-        self._unembed = Projection(self.unembedding_matrix.T)
+        self.weights = {n: weights[n] for n in weights if n.rpartition(".")[0] not in self._projections}
+        self.token_embedding = self.weights["wte.weight"]  # W_E, [V, n_embd]
+        self.unembedding_matrix = self.weights.get("lm_head.weight", self.token_embedding)  # tied: the same tensor
+        self.parameters = sum(math.prod(shape) for shape in shapes.values())
+        if self.unembedding_matrix is not self.token_embedding:
+            self.parameters += self.unembedding_matrix.numel()
         self.dtype = str(self.token_embedding.dtype).removeprefix("torch.")
         self.device = str(self.token_embedding.device)
 

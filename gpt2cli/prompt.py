@@ -42,7 +42,8 @@ def read_prompt(source: PromptSource, note: Callable[[str], None]) -> str:
         texts.append(_decode(_read_file(source.file), source.file, source.keep_newline))
     named = STANDARD_INPUT in (source.argument, source.file)
     if named or _stdin_is_piped():
-        if not named and not _stdin_speaks():
+        elsewhere = source.file is not None or source.argument is not None  # a prompt that could do without it
+        if not named and elsewhere and not _stdin_speaks():
             note("reading standard input, which is open but silent; add </dev/null to go on without it")
         texts.append(_decode(_read_stdin(), "standard input", source.keep_newline))
     if source.argument is not None and source.argument != STANDARD_INPUT:

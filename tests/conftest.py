@@ -18,6 +18,7 @@ import pytest
 from gpt2cli.cli import run
 from gpt2cli.tokenizer import Tokenizer
 
+ROOT = Path(__file__).parent.parent
 SCHEMA = jsonschema.Draft202012Validator(json.loads((files("gpt2cli") / "data" / "schema.json").read_text()))
 # No test may reach a network, or depend on what the person who runs it has set or cached.
 for name in [n for n in os.environ if n.startswith(("GPT2CLI_", "HF_")) or n in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")]:

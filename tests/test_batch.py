@@ -12,8 +12,8 @@ import pytest
 from conftest import Cli, Ran, parse
 
 import gpt2cli
-from gpt2cli import batch_output
-from gpt2cli.batching import Batch, Request
+from gpt2cli.batch import output as batch_output
+from gpt2cli.batch.engine import Batch, Request
 from gpt2cli.records import GenerationOptions, SamplingOptions
 
 P5 = "The capital of France is"

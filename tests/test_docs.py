@@ -13,7 +13,7 @@ import readme
 COMMANDS = [pair for block in readme.BLOCK.findall(readme.README.read_text()) for pair in readme.commands(block)]
 SCRIPTS = sorted(p.name for p in (readme.ROOT / "examples").iterdir() if p.suffix in (".py", ".sh"))
 # These take a long time, or files that are not here; they have tests of their own.
-TESTED_ELSEWHERE = {"train_story_model.py", "make_gpt2_ranks.py", "likelier.py", "lens_heat_map.py"}
+TESTED_ELSEWHERE = {"train_story_model.py", "make_gpt2_ranks.py", "likelier.py", "lens_heat_map.py", "python_api.py"}
 
 EXPECTED = {
     "greedy.sh": "Twice the same:",
@@ -31,6 +31,18 @@ def test_readme_commands_print_what_is_shown(command: str, shown: str) -> None:
         pytest.skip("needs jq")
     assert shown, "run `python tests/readme.py` to fill in the output"
     assert_same(readme.shell(command), shown)
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", readme.README.read_text(), re.MULTILINE | re.DOTALL)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.endswith(" time\n")
+
+
+def test_the_picture_is_what_the_program_draws(tmp_path: Path) -> None:
+    readme.draw(tmp_path / "heat.svg")
+    assert_same((tmp_path / "heat.svg").read_text(), readme.PICTURE.read_text())
 
 
 def assert_same(printed: str, shown: str) -> None:

@@ -125,6 +125,17 @@ def test_long_texts_score_each_token_once_with_the_context_they_say(
         assert row["target"]["surprisal"] == pytest.approx(-float(log_p[ids[end]]), rel=1e-4), row["position"]
 
 
+def test_the_table_of_a_long_text_says_what_each_row_saw(cli: Cli, tmp_path: Path) -> None:
+    model = checkpoints.random(tmp_path / "m", n_positions=8)
+    run = ("inspect-logits", "-m", model, "--all", "--stride", "3", TEXT)
+    rows = cli(*run, "--json").json["rows"]
+    out = cli(*run, "--format", "table").ok().out
+    lines = out[out.index("row ") :].splitlines()
+    assert lines[0].split()[:2] == ["row", "seen"]
+    shown = [line.split()[:2] for line in lines[2 : 2 + len(rows)]]
+    assert shown == [[str(row["position"]), str(row["context"])] for row in rows]
+
+
 def test_long_texts_need_a_view_that_can_read_them(cli: Cli, tmp_path: Path) -> None:
     model = checkpoints.random(tmp_path / "m", n_positions=16)
     ran = cli("inspect-logits", "-m", model, TEXT * 3)

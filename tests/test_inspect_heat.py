@@ -8,13 +8,12 @@ from pathlib import Path
 
 import checkpoints
 import pytest
-from conftest import Cli, spawn
+from conftest import ROOT, Cli, spawn
 from rich.cells import cell_len
 
 from gpt2cli.heat import SHADES, Piece, wrapped
 from gpt2cli.tokenizer import Tokenizer
 
-ROOT = Path(__file__).parent.parent
 # Logits in one row with these, and a floor far below: 0.64, 0.24, 0.087 of the total, then 0.004, 0.0005, less.
 LOGITS = {" a": 10.0, " b": 9.0, " c": 8.0, " d": 5.0, " e": 3.0, " f": 0.0}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import Cli
 
-from gpt2cli.loading import load
+from gpt2cli.loading import load_folder
 from gpt2cli.protocol import LanguageModel
 
 SHAPES: list[dict[str, Any]] = [
@@ -37,7 +37,7 @@ def theirs(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def ours(folder: Path) -> LanguageModel:
-    return load(folder, "random", backend="native", device="cpu", dtype="float32").model
+    return load_folder(folder, "random", backend="native", device="cpu", dtype="float32").model
 
 
 def some_ids(count: int) -> list[int]:
@@ -105,7 +105,7 @@ def test_an_overflowing_context_reads_as_a_new_text(cli: Cli, tmp_path: Path) ->
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @torch.inference_mode()
 def test_half_precision_stays_near(folder: Path, ours: LanguageModel, dtype: str) -> None:
-    half = load(folder, "half", backend="native", device="cpu", dtype=dtype).model
+    half = load_folder(folder, "half", backend="native", device="cpu", dtype=dtype).model
     token_ids = some_ids(16)
     exact, near = (m.logits(m.hidden_states(token_ids)) for m in (ours, half))
     assert near.dtype == torch.float32
@@ -118,7 +118,7 @@ def test_a_long_prompt_in_pieces_is_one_prompt(tmp_path: Path) -> None:
     from gpt2cli.generation import PROMPT_CHUNK, last_hidden_state
 
     folder = checkpoints.random(tmp_path, n_embd=16, n_layer=2, n_head=2, n_positions=PROMPT_CHUNK + 40)
-    model = load(folder, "long", backend="native", device="cpu", dtype="float32").model
+    model = load_folder(folder, "long", backend="native", device="cpu", dtype="float32").model
     token_ids = some_ids(PROMPT_CHUNK + 40)
     told: list[int] = []
     last = last_hidden_state(model, token_ids, model.new_cache(), told.append)

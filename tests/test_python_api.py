@@ -6,7 +6,8 @@ from pathlib import Path
 
 import checkpoints
 import pytest
-from conftest import ROOT, Cli
+from conftest import Cli
+from readme import ROOT
 
 import gpt2cli
 from gpt2cli.errors import PromptError

@@ -412,6 +412,12 @@ def test_what_is_not_byte_level_bpe_is_refused_by_name(what: str, saved: Callabl
     assert "--backend transformers" in message
 
 
+def add_a_merged_token(data: Any) -> None:
+    """An added token is text as it is, so this one is not the space and letter that the merges make under its id."""
+    token, token_id = next((t, n) for t, n in data["model"]["vocab"].items() if t.startswith("Ġ") and len(t) > 1)
+    data["added_tokens"].append({"id": token_id, "content": token})
+
+
 DAMAGED = {
     "is not a JSON object": lambda data: [data],
     "model is not a JSON object": change("model", to=[]),
@@ -424,6 +430,7 @@ DAMAGED = {
     "is missing": change("model", "vocab", "the", to=-1),
     "tokens, but token id": change("model", "vocab", "the", to=10**30),
     "token id 5 is used twice": change("model", "vocab", "the", to=5),
+    "is used twice": add_a_merged_token,
     "the merges make 'zz', which": lambda data: data["model"]["merges"].append(["z", "z"]),
     "the merge ['z'] is not": lambda data: data["model"]["merges"].append(["z"]),
     "the merge 'a b c' is not": lambda data: data["model"]["merges"].append("a b c"),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gpt2cli.batch_input import LineReader
-from gpt2cli.batch_output import check_output, is_standard_output, open_output
+from gpt2cli.batch.input import LineReader
+from gpt2cli.batch.output import check_output, is_standard_output, open_output
 from gpt2cli.commands.session import load_model
 from gpt2cli.errors import PromptError
 from gpt2cli.interrupts import interruptible
@@ -21,7 +21,7 @@ from gpt2cli.output import is_terminal, note, progress_bar
 from gpt2cli.prompt import STANDARD_INPUT
 
 if TYPE_CHECKING:
-    from gpt2cli.batch_run import BatchRun
+    from gpt2cli.batch.run import BatchRun
 
 # Options of the command that are about one prompt, or about the form of what is printed.
 NOT_FOR_A_BATCH = {
@@ -58,7 +58,7 @@ def generate_batch(context: click.Context, files: BatchFiles, choice: ModelChoic
         check_output(files.output or "", path, resume=files.resume)
     with _open_input(path) as (descriptor, size):
         loaded = load_model(choice, talk)
-        from gpt2cli.batch_run import BatchError, BatchRun
+        from gpt2cli.batch.run import BatchError, BatchRun
 
         with open_output(files.output, resume=files.resume) as output:
             plain = path.lower().endswith(".txt")

@@ -45,9 +45,10 @@ def open_session(source: PromptSource, choice: ModelChoice, talk: Talk, *, any_l
         truncate=source.truncate,
         any_length=any_length and not source.truncate,
     )
-    all_tokens = len(loaded.tokenizer.encode(prompt, special_tokens=source.special_tokens))
-    if len(token_ids) < all_tokens:
-        note(f"the prompt was truncated from {all_tokens} to its last {len(token_ids)} tokens", talk)
+    if source.truncate:
+        all_tokens = len(loaded.tokenizer.encode(prompt, special_tokens=source.special_tokens))
+        if len(token_ids) < all_tokens:
+            note(f"the prompt was truncated from {all_tokens} to its last {len(token_ids)} tokens", talk)
     return Session(loaded, prompt, token_ids)
 
 

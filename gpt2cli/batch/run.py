@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpt2cli.batch_input import MAX_SEED, BatchRow, Line, LineReader, RowError, parse_row
-from gpt2cli.batch_output import BatchOutput
-from gpt2cli.batching import Batch, Request
+from gpt2cli.batch.engine import Batch, Request
+from gpt2cli.batch.input import MAX_SEED, BatchRow, Line, LineReader, RowError, parse_row
+from gpt2cli.batch.output import BatchOutput
 from gpt2cli.errors import Gpt2cliError, PromptError
 from gpt2cli.loading import LoadedModel
 from gpt2cli.records import Completion, GenerationOptions, SamplingOptions, Step
