@@ -164,8 +164,8 @@ def compare_temperatures(
 
 def _probabilities(logits: Tensor, temperature: float) -> Tensor:
     """[V] → [V]"""
-    if temperature:
-        return (logits / temperature).softmax(0)
+    if temperature or logits.isnan().any():  # which leaves nothing to be greedy for, and no probabilities
+        return (logits / (temperature or 1)).softmax(0)
     return torch.zeros_like(logits).index_fill(0, torch.tensor([greedy(logits)]), 1.0)
 
 

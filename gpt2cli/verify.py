@@ -107,8 +107,8 @@ def _softmax_order(model: LanguageModel, states: Tensor) -> Check:
     changed = 0
     for part in torch.split(states, SLICE):
         for row in model.logits(part):
-            argmaxes = [greedy((row.double() / t).softmax(0)) for t in TEMPERATURES] if _orderly(row) else [-1]
-            changed += any(n != argmaxes[0] or n == -1 or n != greedy(row) for n in argmaxes)
+            softmaxes = [(row.double() / t).softmax(0) for t in TEMPERATURES]
+            changed += any(greedy(p) != greedy(row) for p in softmaxes) if _orderly(row, *softmaxes) else 1
     shown = ", ".join(f"{t:g}" for t in TEMPERATURES)
     detail = f"the largest logit is the largest probability, at temperatures {shown}"
     return Check("argmax changed by softmax", detail, float(changed), 0.0, changed == 0)

@@ -82,8 +82,8 @@ def ruler(folder: Path, context_length: int = 1024) -> Path:
     return scripted(folder, list(range(1000, 1000 + context_length)), 1, context_length=context_length)
 
 
-def flat(folder: Path, logits: dict[int, float], floor: float = -30.0) -> Path:
-    config = config_json(n_embd=2, n_head=1)
+def flat(folder: Path, logits: dict[int, float], floor: float = -30.0, **fields: Any) -> Path:
+    config = config_json(n_embd=2, n_head=1, **fields)
     weights = blank(config)
     weights["ln_f.weight"].zero_()
     weights["ln_f.bias"] = torch.tensor([1.0, 0.0])

@@ -1,4 +1,4 @@
-"""Feed the readers of checkpoints, tokenizers and prompts mutated files, for as long as you like.
+"""Feed the readers of checkpoints, tokenizers, prompts and batches mutated files, for as long as you like.
 
     python tests/fuzz.py [SECONDS] [SEED]
 
@@ -22,6 +22,7 @@ from typing import IO
 
 import checkpoints
 import torch
+from conftest import parse
 from safetensors.torch import save_file
 
 from gpt2cli.cli import run
@@ -29,6 +30,12 @@ from gpt2cli.model import GPT2Config, weight_shapes
 from gpt2cli.tokenizer import BYTE_OF_CHARACTER, END_OF_TEXT
 
 INTERESTING = [b"", b"\x00", b"\xff" * 8, b"null", b"-1", b"1e999", b"NaN", b"{}", b"[]", b'"', b"\\ud800", b"true"]
+
+ROWS = [
+    {"prompt": "hello é 😀", "id": "a", "max_new_tokens": 2, "temperature": 1.5, "top_k": 3, "seed": 7},
+    {"prompt_token_ids": [1, 256, 258], "id": 2, "top_p": 0.5, "min_p": 0.1, "stop": ["x", "yz"]},
+    {"prompt": "", "repetition_penalty": 1.2, "ignore_eos": True, "context_overflow": "stop"},
+]
 
 
 def seeds(folder: Path) -> dict[str, bytes]:
@@ -54,6 +61,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
         "vocab.json": json.dumps(vocab).encode(),
         "merges.txt": b"#version: 0.2\nh e\nhe l\n",
         "prompt.txt": "hello é 😀\r\n".encode(),
+        "batch.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode(),
     }
 
 
@@ -78,12 +86,21 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return bytes(mutant)
 
 
-def fault(folder: Path, prompt: Path) -> str | None:
+def fault(folder: Path, source: list[str]) -> str | None:
     """What is wrong with how the program ends on these files; None if nothing is."""
-    with tempfile.TemporaryFile() as err, open(os.devnull, "wb") as nowhere, redirected(1, nowhere), redirected(2, err):
-        code = run(["generate", "-m", str(folder), "-f", str(prompt), "-n", "3", "--truncate-prompt"])
+    with tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as out, redirected(1, out), redirected(2, err):
+        code = run(["generate", "-m", str(folder), *source, "-n", "3", "--truncate-prompt"])
         err.seek(0)
         said = err.read().decode(errors="replace")
+        out.seek(0)
+        written = out.read()
+    if source[0] == "--batch":
+        try:
+            records = [parse(line) for line in written.decode().splitlines()]
+        except Exception as error:
+            return f"a record that is none: {error}"
+        if any(record["type"] == "error" for record in records) != (code == 1):
+            return f"exit code {code} with {written[:500]!r}"
     if code not in (0, 1, 2) or "error: unexpected" in said or said.count("\n") > 1 or (code == 0) != (said == ""):
         return f"exit code {code}: {said[:500]}"
     return None
@@ -122,7 +139,8 @@ def main(seconds: float = 60, seed: int = 0) -> int:
             if file not in without:
                 (folder / file).write_bytes(mutate(data, rng) if file == name else data)
         tried[name] += 1
-        wrong = fault(folder, folder / "prompt.txt")
+        source = ["--batch", "batch.jsonl"] if name == "batch.jsonl" else ["-f", "prompt.txt"]
+        wrong = fault(folder, [source[0], str(folder / source[1])])
         if wrong:
             found += 1
             folder.rename(report / f"fault-{found}-{name}")

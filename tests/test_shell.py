@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import checkpoints
@@ -55,6 +56,12 @@ def in_terminal(*arguments: str | Path, stdout: int | None = None, environment: 
 def catches(pid: int, number: signal.Signals) -> bool:
     caught = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def cpu_time(pid: int) -> float:
+    """Seconds that a process has computed so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def without_styles(text: str) -> str:
@@ -152,10 +159,13 @@ def test_a_closed_standard_output_is_an_error_in_one_line(endless: Path) -> None
 @pytest.mark.parametrize("style", ["text", "json", "jsonl"])
 def test_a_signal_ends_the_text_well(endless: Path, number: signal.Signals, code: int, style: str) -> None:
     # The first sample in json shows that it generates; the second is the one that is interrupted.
-    length = ["-n", "100", "-t", "1", "--num-samples", "1000000"] if style == "json" else ["-n", "1000000"]
+    length = ["-n", "1000", "-t", "1", "--num-samples", "1000000"] if style == "json" else ["-n", "1000000"]
     command = [*program(), "generate", "-m", str(endless), *length, "--format", style, P5]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         out = os.read(process.stdout.fileno(), 65536)  # type: ignore[union-attr]
+        begun = cpu_time(process.pid)
+        while cpu_time(process.pid) < begun + 0.03:
+            time.sleep(0.01)
         process.send_signal(number)
         rest, errors = process.communicate()
     out += rest
