@@ -116,6 +116,13 @@ prompt_options = option_group(
     ],
 )
 
+
+def _few(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    if value is not None and value > MAX_THREADS:
+        raise click.BadParameter(f"{value} is more than {MAX_THREADS}", ctx, param)
+    return value
+
+
 model_options = option_group(
     "choice",
     ModelChoice,
@@ -150,7 +157,7 @@ model_options = option_group(
             show_default=True,
             help="native: GPT-2 in plain torch. transformers: that library, for any causal language model.",
         ),
-        click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads."),
+        click.option("--threads", type=click.IntRange(min=1), callback=_few, metavar="N", help="CPU threads."),
     ],
 )
 
