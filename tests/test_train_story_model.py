@@ -16,6 +16,8 @@ from click.testing import CliRunner, Result
 from torch import Tensor
 from torch.nn import functional
 
+pytestmark = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="the script needs torch 2.9 or newer")
+
 SCRIPT = Path(__file__).parent.parent / "examples" / "train_story_model.py"
 TEXT = "<|endoftext|>\n".join(
     f"Once upon a time, there was a {animal} named {name}. The {animal} liked to {verb} with {name}'s mom.\n"
