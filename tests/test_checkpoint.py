@@ -540,7 +540,7 @@ def test_a_config_that_does_not_fit_is_refused(fields: dict[str, Any], said: str
         ("日本", "no model '日本'"),
         ("--", "no model '--'"),
         ("a--b", "no model 'a--b'"),
-        ("\udcff", "no model '\\udcff'"),
+        ("\udcff", "is not UTF-8; rename it"),
         ("nowhere", "no model 'nowhere' here"),
         ("some/nowhere", "HF_HUB_OFFLINE is set"),
     ],

@@ -34,7 +34,7 @@ def records(ran: Ran) -> dict[str, dict[str, object]]:
 
 def test_without_a_cache(cli: Cli, hub_cache: Path) -> None:
     weights = Path(checkpoints.__file__).parents[1] / "gpt2cli" / "data" / "tinystories" / "model.safetensors"
-    lines = [f"tinystories\t\t12417216\t{weights.stat().st_size}\ttrue"]
+    lines = [f"tinystories\t\t13306944\t{weights.stat().st_size}\ttrue"]
     lines += [f"{name}\t{repo_id}\t{parameters}\t{size}000000\tfalse" for name, repo_id, parameters, size in OFFICIAL]
     expected = "\n".join(["name\trepo_id\tparameters\tbytes\there", *lines, ""])
     assert cli("models").ok().out == expected
