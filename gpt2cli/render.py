@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gpt2cli.checkpoint import KnownModel
@@ -205,16 +204,16 @@ def verify_view(model: str, checks: Sequence[Check], width: int) -> Iterator[Ren
         yield Text.assemble((f"{n} ", "bold"), visible(check.detail))
 
 
-def models_table(models: Sequence[KnownModel]) -> Table:
+def models_view(models: Sequence[KnownModel]) -> Group:
     """What --model can name."""
     columns = [
         Column("model", [Text(model.name) for model in models], "text"),
         Column("parameters", ["–" if m.parameters is None else f"{m.parameters:,}" for m in models]),
         Column("size", ["–" if m.size is None else f"{m.size / 1e6:,.0f} MB" for m in models]),
-        Column("here", ["yes" if model.here else "no, fetched when first used" for model in models], "text"),
+        Column("here", ["yes" if model.here else "no" for model in models], "text"),
         Column("hub id", [Text(model.repo_id or "bundled") for model in models], "text"),
     ]
-    return Columns(columns).table(0)
+    return Group(Columns(columns).table(0), _caption("one that is not here is fetched when it is first used"))
 
 
 def _row_head(model: str, row: Row) -> Text:

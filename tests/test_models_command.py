@@ -99,7 +99,7 @@ def test_a_table_on_a_terminal(cli: Cli, hub_cache: Path, tmp_path: Path, monkey
     monkeypatch.setattr(output, "is_terminal", lambda stream: stream is sys.stdout)
     monkeypatch.setenv("COLUMNS", "30")
     out = cli("models", "--color", "never").ok().out
-    for shown in ("tinystories", "124,439,808", "548 MB", "no, fetched when first used", "someone/with-a-long-name"):
+    for shown in ("tinystories", "124,439,808", "548 MB", "fetched when it is first used", "someone/with-a-long-name"):
         assert shown in out
     assert f"{TINY_PARAMETERS:,}" in out
     assert "…" not in out

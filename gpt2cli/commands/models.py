@@ -17,7 +17,7 @@ def models(as_json: bool, talk: Talk) -> None:
 
     from gpt2cli.checkpoint import list_models
     from gpt2cli.output import is_terminal, render, write
-    from gpt2cli.render import models_table
+    from gpt2cli.render import models_view
     from gpt2cli.serialize import json_line, separated
 
     known = list_models()
@@ -34,6 +34,6 @@ def models(as_json: bool, talk: Talk) -> None:
     if as_json:
         write("".join(json_line(record) for record in records))
     elif is_terminal(sys.stdout):
-        write(render(models_table(known), talk, sys.stdout))
+        write(render(models_view(known), talk, sys.stdout))
     else:
         write(separated(records, "tsv"))
