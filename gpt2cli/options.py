@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -13,6 +13,7 @@ from gpt2cli.prompt import PromptSource
 from gpt2cli.records import SamplingOptions
 
 Command = Callable[..., Any]
+Format = TypeVar("Format", bound=str)  # one of the formats of a command
 DEFAULT_MODEL = "tinystories"
 MAX_THREADS = 1024  # the pool that runs them takes any number, and crashes on very large ones
 
@@ -209,6 +210,14 @@ sampling_options = option_group(
         ),
     ],
 )
+
+
+def named_format(output_format: Format | None, as_json: bool) -> Format | None:
+    """The format that was asked for; None for the command's own. Raises UsageError where --json contradicts it."""
+    if as_json and output_format not in (None, "json"):
+        raise click.UsageError(f"--json is short for --format json and contradicts --format {output_format}")
+    return cast(Format, "json") if as_json else output_format
+
 
 seed_option = click.option(
     "-s",

@@ -1,7 +1,7 @@
 """The records that cross files. They hold plain numbers and text, no tensors; JSON keeps to their names."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 FinishReason = Literal["length", "eos", "stop", "context", "interrupted"]
 
@@ -19,6 +19,8 @@ class SamplingOptions:
     min_p: keep tokens with at least this fraction of the top probability; 0 is off.
     repetition_penalty: divides positive and multiplies negative logits of tokens already seen; 1 is off.
     """
+
+    NAMES: ClassVar = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
     temperature: float = 0.0
     top_k: int = 0

@@ -13,7 +13,6 @@ from gpt2cli.loading import LoadedModel
 from gpt2cli.records import Completion, GenerationOptions, SamplingOptions, Step
 from gpt2cli.serialize import JsonObject, Run, error_json, json_line, result_json
 
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 # What a record says of how it was made, and must say again when the run is continued.
 ORIGIN = ("id", "model", "backend", "dtype", "device", "prompt", "prompt_token_ids", "sampling", "seed")
 
@@ -145,7 +144,7 @@ class BatchRun:
         """Raises PromptError where the row cannot be run."""
         values = {**self._settings, **row.settings}
         try:
-            sampling = SamplingOptions.of(**{name: values[name] for name in SAMPLING})
+            sampling = SamplingOptions.of(**{name: values[name] for name in SamplingOptions.NAMES})
         except ValueError as error:
             raise PromptError(str(error)) from None
         options = GenerationOptions(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from gpt2cli.commands.batch import check_batch_options, generate_batch
-from gpt2cli.commands.session import Session, open_session
+from gpt2cli.commands.session import Session, draw_seed, open_session
 from gpt2cli.interrupts import Interrupts, interruptible
 from gpt2cli.options import (
     BatchFiles,
@@ -16,6 +16,7 @@ from gpt2cli.options import (
     Utf8Text,
     batch_options,
     model_options,
+    named_format,
     prompt_options,
     sampling_options,
     seed_option,
@@ -117,17 +118,14 @@ def generate(
     """
     context = click.get_current_context()
     check_batch_options(context, files)
-    style = _format(output_format, as_json)
+    style: Format = named_format(output_format, as_json) or "text"
     _check(style if files.batch is None else "json", sampling, num_samples, stop, echo, separator, show_logits, talk)
     if files.batch is not None:
         generate_batch(context, files, choice, talk)
         return
     session = open_session(source, choice, talk)
     if not sampling.greedy and seed is None:
-        import secrets
-
-        seed = secrets.randbelow(2**31)
-        note(f"seed {seed}; the same text again with --seed {seed}", talk)
+        seed = draw_seed("text", talk)
     options = GenerationOptions(
         max_new_tokens=max_new_tokens,
         stop=stop,
@@ -246,12 +244,6 @@ def _run(session: Session, sampling: SamplingOptions, seed: int | None) -> "Run"
         sampling=sampling,
         seed=seed,
     )
-
-
-def _format(output_format: Format | None, as_json: bool) -> Format:
-    if as_json and output_format not in (None, "json"):
-        raise click.UsageError(f"--json is short for --format json and contradicts --format {output_format}")
-    return "json" if as_json else output_format or "text"
 
 
 def _check(

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gpt2cli.commands.session import Session, load_model, open_session
+from gpt2cli.commands.session import Session, draw_seed, load_model, open_session
 from gpt2cli.commands.view_options import OutputFile, ViewChoice, refuse_unread, view_options
 from gpt2cli.files import check_writable, replacing
 from gpt2cli.options import (
     ModelChoice,
     Talk,
     model_options,
+    named_format,
     prompt_options,
     sampling_options,
     seed_option,
@@ -91,7 +92,9 @@ def inspect_logits(
 
     One view at a time; without one, the last row is shown.
     """
-    style = _format(output_format, as_json)
+    style: Format | None = named_format(output_format, as_json)
+    if style is None or style == "auto":
+        style = "table" if is_terminal(sys.stdout) else "tsv"
     if seed is not None and (asked.steps is None or sampling.greedy):
         raise click.UsageError("--seed is for draws; add --steps N and a sampling option such as --temperature 1")
     refuse_unread(asked.name, ctx)
@@ -100,10 +103,7 @@ def inspect_logits(
             check_writable(path)
     session = open_session(source, choice, talk, any_length=asked.every or asked.heat)
     if asked.steps is not None and not sampling.greedy and seed is None:
-        import secrets
-
-        seed = secrets.randbelow(2**31)
-        note(f"seed {seed}; the same steps again with --seed {seed}", talk)
+        seed = draw_seed("steps", talk)
 
     with progress(f"reading {len(session.prompt_token_ids)} tokens", talk):
         view = _view(session, asked, sampling, choice, seed, talk, keep=export is not None)
@@ -189,13 +189,3 @@ def _save(session: Session, asked: ViewChoice, path: Path, talk: Talk) -> None:
     with progress(f"saving logits [{len(token_ids)}, {model.vocab_size}]", talk):
         save_logits(path, model, token_ids, stride_of(model, asked.stride))
     note(f"saved logits [{len(token_ids)}, {model.vocab_size}] to {path}", talk)
-
-
-def _format(output_format: Format | None, as_json: bool) -> Format:
-    if as_json and output_format not in (None, "json"):
-        raise click.UsageError(f"--json is short for --format json and contradicts --format {output_format}")
-    if as_json:
-        return "json"
-    if output_format in (None, "auto"):
-        return "table" if is_terminal(sys.stdout) else "tsv"
-    return output_format

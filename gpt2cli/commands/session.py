@@ -52,6 +52,15 @@ def open_session(source: PromptSource, choice: ModelChoice, talk: Talk, *, any_l
     return Session(loaded, prompt, token_ids)
 
 
+def draw_seed(what: str, talk: Talk) -> int:
+    """A seed for a draw that was given none, and how to have the same `what` again."""
+    import secrets
+
+    seed = secrets.randbelow(2**31)
+    note(f"seed {seed}; the same {what} again with --seed {seed}", talk)
+    return seed
+
+
 def load_model(choice: ModelChoice, talk: Talk) -> "LoadedModel":
     if choice.name == DEFAULT_MODEL:
         note(f"model {DEFAULT_MODEL}, a small story teller bundled with this program; for GPT-2 add -m gpt2", talk)

@@ -11,13 +11,12 @@ from click.core import ParameterSource
 from gpt2cli.options import Utf8Text, option_group
 from gpt2cli.records import SamplingOptions
 
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 LAST_ROW = "the last row"
 # Of the options that not every view reads, those that each does.
 READS = {
-    LAST_ROW: {"rows", "save", *SAMPLING},
-    "--token": {"rows", "save", *SAMPLING},
-    "--steps": {"rows", "seed", *SAMPLING},
+    LAST_ROW: {"rows", "save", *SamplingOptions.NAMES},
+    "--token": {"rows", "save", *SamplingOptions.NAMES},
+    "--steps": {"rows", "seed", *SamplingOptions.NAMES},
     "--all": {"rows", "stride", "save"},
     "--heat": {"stride", "save"},
     "--compare-temperatures": {"rows", "save"},
