@@ -35,8 +35,10 @@ cli.add_command(models)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The program. Always ends in SystemExit with one of the documented exit codes."""
-    # Threads that spin at barriers lose badly when another process wants a core. Read when torch is imported.
+    # Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if _machine_is_idle():
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     _occupy_closed_streams()
     if not os.environ.get("GPT2CLI_DEBUG"):
         sys.unraisablehook = lambda unraisable: None  # where a signal finds an object half made, its end fails too
@@ -52,6 +54,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Already reported. Python would fail once more, in words of its own, when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
+
+
+def _machine_is_idle() -> bool:
+    """Whether the threads of OpenMP may spin for a fraction of a millisecond before they sleep.
+
+    A token takes many small products, each done by all threads; to wake them costs as much as a small product. But
+    where another process wants a core, a thread that spins keeps it from work, the work of its own process included.
+    """
+    try:
+        with open("/proc/loadavg") as file:
+            runnable = file.read().split()[3].partition("/")[0]
+    except OSError:  # not Linux
+        return False
+    return runnable == "1"  # this process
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from gpt2cli.errors import CheckpointError, DeviceError, PromptError
 from gpt2cli.generation import generate, last_hidden_state
 from gpt2cli.inspection import read_row
 from gpt2cli.model import DTYPES, GPT2, GPT2Config, weight_shapes
+from gpt2cli.projection import can_round
 from gpt2cli.protocol import LanguageModel, TextTokenizer
 from gpt2cli.records import Completion, GenerationOptions, Row, SamplingOptions, Step
 from gpt2cli.sampling import sample_rng
@@ -119,7 +120,9 @@ def load_folder(folder: Path, name: str, *, backend: str, device: str, dtype: st
     Raises CheckpointError, TokenizerError or DeviceError, each with a message for the user.
     """
     config = read_config(folder)
-    chosen = choose_device(device)
+    chosen = choose_device(device, dtype)
+    if dtype == "int8" and backend == "transformers":
+        raise DeviceError("--dtype int8 is the native backend's own; use float32, or leave out --backend transformers")
     model: LanguageModel
     tokenizer: TextTokenizer
     if backend == "transformers":
@@ -127,7 +130,7 @@ def load_folder(folder: Path, name: str, *, backend: str, device: str, dtype: st
 
         model, tokenizer = load_transformers(folder, name, config, chosen, DTYPES[dtype])
     else:
-        model, tokenizer = _load_native(folder, name, config, chosen, DTYPES[dtype])
+        model, tokenizer = _load_native(folder, name, config, chosen, dtype)
     end_of_text = tokenizer.special_tokens.get(END_OF_TEXT, tokenizer.eos_token_id)
     bos = _token_ids(config, "bos_token_id", model.vocab_size)
     eos = _token_ids(config, "eos_token_id", model.vocab_size)
@@ -136,8 +139,14 @@ def load_folder(folder: Path, name: str, *, backend: str, device: str, dtype: st
     return LoadedModel(model, tokenizer, bos[0] if bos else end_of_text, frozenset(eos))
 
 
-def choose_device(device: str) -> torch.device:
-    """auto | cpu | cuda | cuda:N | mps → the device. Raises DeviceError if it is not here."""
+def choose_device(device: str, dtype: str = "float32") -> torch.device:
+    """auto | cpu | cuda | cuda:N | mps → the device. Raises DeviceError if it is not here, or has no such dtype."""
+    if dtype == "int8" and device not in ("auto", "cpu"):
+        raise DeviceError(f"--dtype int8 runs on the CPU alone, not on {device}; use float16, or --device cpu")
+    if dtype == "int8" and not can_round():
+        raise DeviceError("--dtype int8 needs oneDNN, which this build of torch lacks; use float16 or float32")
+    if dtype == "int8":
+        return torch.device("cpu")
     if device == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -151,7 +160,7 @@ def choose_device(device: str) -> torch.device:
 
 
 def _load_native(
-    folder: Path, name: str, config_json: Mapping[str, Any], device: torch.device, dtype: torch.dtype
+    folder: Path, name: str, config_json: Mapping[str, Any], device: torch.device, dtype: str
 ) -> tuple[GPT2, Tokenizer]:
     config = GPT2Config.from_json(config_json)
     tokenizer = Tokenizer.from_folder(folder) or Tokenizer.gpt2()
@@ -166,12 +175,18 @@ def _load_native(
     fitting = fit_weights(weights, weight_shapes(config), tied=config.tie_word_embeddings)
 
     def prepare(tensor_name: str, tensor: Tensor) -> Tensor:
-        # Rows beyond the vocabulary pad the matrix to a round size; they are no tokens and must never be chosen.
-        rows = tensor[: tokenizer.vocab_size] if tensor_name in ("wte.weight", "lm_head.weight") else tensor
-        return rows.to(device=device, dtype=dtype).contiguous()
+        if tensor_name in ("wte.weight", "lm_head.weight"):
+            # Rows beyond the vocabulary pad the matrix to a round size; they are no tokens and must never be chosen.
+            tensor = tensor[: tokenizer.vocab_size]
+            if device.type == "cpu":
+                return tensor  # mapped, not copied
+        return tensor.to(device=device, dtype=DTYPES[dtype]).contiguous()
 
-    stored = StoredWeights(folder, list(fitting), prepare)
-    return GPT2(name, replace(config, vocab_size=tokenizer.vocab_size), stored), tokenizer
+    stored: Mapping[str, Tensor] = StoredWeights(folder, list(fitting), prepare)
+    if device.type != "cpu":
+        stored = dict(stored)  # there each is a copy, and one must serve at both ends
+    config = replace(config, vocab_size=tokenizer.vocab_size)
+    return GPT2(name, config, stored, dtype=dtype), tokenizer
 
 
 def _token_ids(config: Mapping[str, Any], name: str, vocab_size: int) -> list[int]:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt2cli.errors import CheckpointError
-from gpt2cli.projection import Projection
+from gpt2cli.projection import Projection, projection, round_columns
 from gpt2cli.protocol import OutputLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -30,7 +30,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": F.silu,
     "tanh": torch.tanh,
 }
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+# Of the arithmetic. int8 rounds the matrices alone; what they are multiplied by stays float32.
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, q, k, v: 3 × [n_head, T, D] → [n_head, T, D]
 
 
@@ -148,29 +149,35 @@ class GPT2:
 
     backend = "native"
 
-    def __init__(self, name: str, config: GPT2Config, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, name: str, config: GPT2Config, weights: Mapping[str, Tensor], *, dtype: str) -> None:
         self.name = name
         self.config = config
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
         # A projection may keep its weights in a form of its own, and the plain matrix is not held beside it. The
         # largest are made first, while there is room for both, and those of one size together, in the same room.
-        self._unembed = Projection(weights["lm_head.weight" if "lm_head.weight" in weights else "wte.weight"].T)
+        self.dtype, int8 = dtype, dtype == "int8"
+        unembedding = "lm_head.weight" if "lm_head.weight" in weights else "wte.weight"
+        self._unembed = projection(weights[unembedding].to(DTYPES[dtype]).T, int8=int8)
         shapes = weight_shapes(config)
         names = [n.removesuffix(".weight") for n, shape in shapes.items() if n.startswith("h.") and len(shape) == 2]
         names.sort(key=lambda n: -math.prod(shapes[f"{n}.weight"]))
-        self._projections = {n: Projection(weights[f"{n}.weight"], weights[f"{n}.bias"]) for n in names}
+        self._projections: dict[str, Projection] = {
+            n: projection(weights[f"{n}.weight"], weights[f"{n}.bias"], int8=int8) for n in names
+        }
         self.weights = {n: weights[n] for n in weights if n.rpartition(".")[0] not in self._projections}
-        self.token_embedding = self.weights["wte.weight"]  # W_E, [V, n_embd]
-        self.unembedding_matrix = self.weights.get("lm_head.weight", self.token_embedding)  # tied: the same tensor
         self.parameters = sum(math.prod(shape) for shape in shapes.values())
-        if self.unembedding_matrix is not self.token_embedding:
-            self.parameters += self.unembedding_matrix.numel()
-        self.dtype = str(self.token_embedding.dtype).removeprefix("torch.")
-        self.device = str(self.token_embedding.device)
+        if "lm_head.weight" in self.weights:
+            self.parameters += self.weights["lm_head.weight"].numel()
+        self.device = str(self.weights["wte.weight"].device)
+
+    @property
+    def token_embedding(self) -> Tensor:
+        """[V, n_embd]: W_E. On the CPU it stays mapped as stored, and rows are converted as they are looked up."""
+        return self.weights["wte.weight"].to(DTYPES[self.dtype])
 
     def new_cache(self) -> KeyValueCache:
-        return KeyValueCache(self.config, self.token_embedding.dtype, self.token_embedding.device)
+        return KeyValueCache(self.config, DTYPES[self.dtype], torch.device(self.device))
 
     def hidden_states(self, token_ids: list[int], cache: KeyValueCache | None = None) -> Tensor:
         """[T] → [T, n_embd]: the residual stream after the last block, through the final layer norm.
@@ -202,14 +209,21 @@ class GPT2:
 
     def unembedding(self, token_id: int) -> Tensor:
         """[n_embd] float32 on the CPU: the token's row of the unembedding matrix."""
-        return self.unembedding_matrix[token_id].float().cpu()
+        matrix = self.weights.get("lm_head.weight", self.weights["wte.weight"])
+        row = matrix[token_id].to(DTYPES[self.dtype]).float().cpu()
+        if self.dtype == "int8":
+            whole, scale = round_columns(row[:, None])
+            row = (whole * scale)[:, 0]
+        return row
 
     def layer_states(self, token_ids: list[int], cache: KeyValueCache | None = None) -> Tensor:
         """[T] → [n_layer + 1, n_embd]: what the final norm makes of the last token's stream after each block."""
         return self.final_norm(torch.stack([stream[-1] for stream in self.residual_streams(token_ids, cache)]))
 
     def output_layer(self) -> OutputLayer:
-        return OutputLayer(self.token_embedding, self.unembedding_matrix, None, self.parameters)
+        embedding, untied = self.token_embedding, self.weights.get("lm_head.weight")
+        unembedding = embedding if untied is None else untied.to(DTYPES[self.dtype])
+        return OutputLayer(embedding, unembedding, None, self.parameters)
 
     def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[KeyValueCache]) -> Tensor:
         """Several texts in one pass, each after what its cache holds: B texts → [B, n_embd], of each its last token.
@@ -228,8 +242,8 @@ class GPT2:
 
     def _embed(self, token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
         """[T] token ids and [T] positions → [T, n_embd]"""
-        ids, places = torch.tensor([token_ids, positions], device=self.token_embedding.device)
-        return self.token_embedding[ids] + self.weights["wpe.weight"][places]
+        ids, places = torch.tensor([token_ids, positions], device=self.device)
+        return self.weights["wte.weight"][ids].to(DTYPES[self.dtype]) + self.weights["wpe.weight"][places]
 
     def _block(self, layer: int, x: Tensor, attend: Attend) -> Tensor:
         x = x + self._attention(layer, self._norm(f"h.{layer}.ln_1", x), attend)

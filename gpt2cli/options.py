@@ -144,7 +144,7 @@ model_options = option_group(
         ),
         click.option(
             "--dtype",
-            type=click.Choice(["float32", "float16", "bfloat16"]),
+            type=click.Choice(["float32", "float16", "bfloat16", "int8"]),
             envvar="GPT2CLI_DTYPE",
             show_envvar=True,
             default="float32",

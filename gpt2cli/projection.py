@@ -1,38 +1,147 @@
-"""[T, in] → [T, out]: x @ weight + bias, each row as if it were alone.
+"""[T, in] → [T, out]: x @ weight + bias, by the kernel that reads the weights fastest.
 
-Most matrix products add up in another order when there are other rows to do at the same time, so that in its last
-bits a text would depend on its neighbours. oneDNN's product with weights packed beforehand does not, from two rows
-on. It runs on the CPU in float32, where one row takes it as long as addmm, and 16 rows half as long.
+To make one token is to read every weight once, so the time goes into memory, not arithmetic; `examples/benchmark.py`
+measures what that makes. Each class below is one way to hold the weights, and says where it wins. Where rows stand
+alone, each is, to the last bit, what it would be without the others; most products of matrices add up in another
+order when there are more rows to do, and then a text would depend on its neighbours in a batch.
 """
+
+import math
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Fewer rows are filled up to this number. They take no longer: the time goes into reading the weights.
-FEWEST_ROWS = 4
+PIECE = 1024  # outputs that are converted at a time, so that a converted copy of the whole is never held
 
 
-class Projection:
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """weight: [in, out]. bias: [out]. Packed weights are a copy, so the caller may let go of its own."""
-        self._bias = bias
-        self._packed = _can_pack(weight)
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.T) if self._packed else weight
+class Projection(Protocol):
+    rows_stand_alone: bool
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, in] → [T, out]"""
-        if not self._packed:
-            return x @ self._weight if self._bias is None else torch.addmm(self._bias, x, self._weight)
-        rows = x if len(x) >= FEWEST_ROWS else F.pad(x, (0, 0, 0, FEWEST_ROWS - len(x)))
+
+
+def projection(weight: Tensor, bias: Tensor | None = None, *, int8: bool = False) -> Projection:
+    """weight: [in, out]. bias: [out]. The caller may let go of the weight: what is kept is often a copy."""
+    if int8:
+        return Int8(weight, bias)
+    if _can_pack(weight):
+        return Packed(weight, bias)
+    if weight.device.type == "cpu" and weight.dtype in (torch.float16, torch.bfloat16):
+        return Half(weight, bias)
+    return Plain(weight, bias)
+
+
+class Plain:
+    """The product as it is written. For GPUs, and processors for which the others have no kernel."""
+
+    rows_stand_alone = False
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x @ self._weight if self._bias is None else torch.addmm(self._bias, x, self._weight)
+
+
+class Packed:
+    """oneDNN's product, with the weights laid out in advance in the order in which it reads them.
+
+    From two rows on its rows stand alone. It reads at the memory's full speed from four rows on, and fewer, filled up
+    to four, take no longer.
+    """
+
+    rows_stand_alone = True
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = torch.ops.mkldnn._reorder_linear_weight(weight.T), bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x if len(x) >= 4 else F.pad(x, (0, 0, 0, 4 - len(x)))
         out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
         return out[: len(x)]
 
 
+class Half:
+    """float16 and bfloat16 on a processor that cannot multiply them by the matrix.
+
+    For one row torch has a kernel that reads them at the memory's full speed. More rows are far faster in float32,
+    and the weights are made float32 for them, a piece at a time.
+    """
+
+    rows_stand_alone = False
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight.T.contiguous(), bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if len(x) == 1:
+            return F.linear(x, self._weight, self._bias)
+        rows = x.float()
+        pieces = torch.split(self._weight, PIECE)
+        out = torch.cat([F.linear(rows, piece.float()) for piece in pieces], dim=1)
+        return (out if self._bias is None else out + self._bias).to(x.dtype)
+
+
+class Int8:
+    """Weights as whole numbers from −127 to 127, with one scale per output: half the bytes of float16.
+
+    The rows are float32, and keep 13 bits: each is split into a high and a low part of 7 bits, two rows of a product
+    of whole numbers. That is exact, so rows stand alone, and a second row costs little where reading the weights takes
+    the time. (7 bits, since processors without VNNI add pairs of products in 16 bits, which 8 would overflow.)
+    """
+
+    rows_stand_alone = True
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        n_in, self._outputs = weight.shape
+        # A number of outputs that is no multiple of 64, as GPT-2's vocabulary, would take twice as long.
+        n_out = self._outputs + -self._outputs % 64
+        rows, self._scale = torch.zeros(n_out, n_in, dtype=torch.int8), torch.ones(n_out)
+        for start in range(0, self._outputs, PIECE):
+            whole, scale = round_columns(weight[:, start : start + PIECE].float())
+            rows[start : start + len(scale)], self._scale[start : start + len(scale)] = whole.T, scale
+        self._weight = torch.ops.onednn.qlinear_prepack(rows, None)
+        self._zero_points = torch.zeros(n_out, dtype=torch.int64)
+        self._bias = torch.zeros(()) if bias is None else bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        scale = torch.linalg.vector_norm(x, math.inf, dim=1, keepdim=True).clamp_min_(1e-30) / 63
+        scaled = x / scale
+        high = scaled.round()
+        low = (scaled - high).mul_(64)
+        # [2T, in] from 1 to 127; 64 stands for zero, and half more makes the conversion round.
+        parts = torch.cat([high, low]).add_(64.5).to(torch.uint8)
+        out = torch.ops.onednn.qlinear_pointwise(
+            parts, 1.0, 64, self._weight, self._scale, self._zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        high, low = out[:, : self._outputs].chunk(2)
+        return torch.addcmul(self._bias, torch.add(high, low, alpha=1 / 64), scale)
+
+
+def round_columns(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[in, out] → whole numbers from −127 to 127 [in, out] and scales [out], whose product is about the weight."""
+    scale = weight.abs().amax(0).clamp_min(1e-30) / 127
+    return (weight / scale).round(), scale
+
+
+def can_round() -> bool:
+    """Whether this build of torch has the kernel of Int8."""
+    return _has_onednn() and hasattr(torch.ops.onednn, "qlinear_pointwise")
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call, no-any-return]
+
+
 def _can_pack(weight: Tensor) -> bool:
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
+    mkldnn = torch.ops.mkldnn
+    if weight.device.type != "cpu" or not _has_onednn() or not hasattr(mkldnn, "_linear_pointwise"):
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(mkldnn._is_mkldnn_bf16_supported())
+    if weight.dtype == torch.float16:
+        return bool(mkldnn._is_mkldnn_fp16_supported())
+    return weight.dtype == torch.float32

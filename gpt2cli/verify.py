@@ -59,6 +59,7 @@ def tolerance(model: LanguageModel, values: Tensor) -> float:
     """What rounding alone may change logits or hidden states by: units in the last place of the largest.
 
     float32 gets more of them, as its sums add up more roundings than there are bits to lose in the short types.
+    int8 counts as bfloat16, which has as many bits.
     """
     dtype = getattr(torch, model.dtype)
     kind = torch.finfo(dtype if dtype.is_floating_point else torch.bfloat16)

@@ -18,6 +18,14 @@ from gpt2cli.model import GPT2
 TEXT = "The quick brown fox jumps over the lazy dog"
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_short_types_pass(cli: Cli, tmp_path: Path, dtype: str) -> None:
+    model = checkpoints.random(tmp_path / "m", n_layer=2)
+    result = cli("inspect-logits", "-m", model, "--dtype", dtype, "--verify", "--json", TEXT).json
+    assert [check["passed"] for check in result["checks"]] == [True] * 8
+    assert 1e-3 < result["checks"][7]["figure"] < result["checks"][7]["tolerance"] or dtype != "int8"
+
+
 @pytest.mark.parametrize("backend", ["native", "transformers"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_sound_models_pass(cli: Cli, tmp_path: Path, backend: str, tied: bool) -> None:

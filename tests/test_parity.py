@@ -6,7 +6,7 @@ from typing import Any
 import checkpoints
 import pytest
 import torch
-from conftest import Cli
+from conftest import Cli, refused
 
 from gpt2cli.loading import load_folder
 from gpt2cli.protocol import LanguageModel
@@ -102,15 +102,21 @@ def test_an_overflowing_context_reads_as_a_new_text(cli: Cli, tmp_path: Path) ->
         window.append(token_id)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "limit"), [("float16", 0.01), ("bfloat16", 0.06), ("int8", 0.03)])
 @torch.inference_mode()
-def test_half_precision_stays_near(folder: Path, ours: LanguageModel, dtype: str) -> None:
-    half = load_folder(folder, "half", backend="native", device="cpu", dtype=dtype).model
+def test_short_types_stay_near(folder: Path, ours: LanguageModel, dtype: str, limit: float) -> None:
+    short = load_folder(folder, "short", backend="native", device="cpu", dtype=dtype).model
+    assert short.dtype == dtype
     token_ids = some_ids(16)
-    exact, near = (m.logits(m.hidden_states(token_ids)) for m in (ours, half))
+    exact, near = (m.logits(m.hidden_states(token_ids)) for m in (ours, short))
     assert near.dtype == torch.float32
     error = (near - exact).abs().mean() / exact.std()
-    assert 0 < error < (0.01 if dtype == "float16" else 0.06)
+    assert 0 < error < limit
+    # The vector that a logit is said to be made with is the one that it is made with.
+    h = short.hidden_states(token_ids)[-1:]
+    for token_id in (0, 464, 50256):
+        made = float(short.logits(h)[0, token_id])
+        assert float(h[0].float() @ short.unembedding(token_id)) == pytest.approx(made, rel=2e-2, abs=2e-2)
 
 
 @torch.inference_mode()
@@ -171,3 +177,15 @@ def test_published_surprisal(cli: Cli, gpt2: Path) -> None:
 
     row = cli("inspect-logits", "-m", gpt2, "", "--token", "The", "--json").json
     assert -log(row["tokens"][0]["probability"]) == pytest.approx(3.276, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--device", "cuda"], "on the CPU alone, not on cuda"),
+        (["--backend", "transformers"], "the native backend's own"),
+    ],
+)
+def test_int8_is_refused_where_it_cannot_run(cli: Cli, options: list[str], said: str) -> None:
+    refused(cli("generate", "--dtype", "int8", *options, "Once"), "--dtype int8", said)
+    assert cli("generate", "--dtype", "int8", "-n", "4", "--json", "Once").json["dtype"] == "int8"

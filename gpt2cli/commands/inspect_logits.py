@@ -145,7 +145,11 @@ def _view(
     if asked.lens:
         return views.lens(session, asked.count)
     if asked.verify:
-        other = replace(choice, backend="native" if choice.backend == "transformers" else "transformers")
+        other = replace(
+            choice,
+            backend="native" if choice.backend == "transformers" else "transformers",
+            dtype="float32" if choice.dtype == "int8" else choice.dtype,  # transformers has no int8
+        )
         return views.checks(session, lambda: load_model(other, replace(talk, quiet=True)).model, keep=keep)
     return views.row(session, sampling, asked.count, asked.tokens)
 
