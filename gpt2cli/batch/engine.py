@@ -1,7 +1,7 @@
 """Many texts at once: they enter as there is room, leave as they end, and share the passes of the model."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -9,11 +9,12 @@ from torch import Tensor
 
 from gpt2cli.errors import LogitsError
 from gpt2cli.generation import PROMPT_CHUNK, Continuation
-from gpt2cli.protocol import LanguageModel, TextTokenizer
+from gpt2cli.protocol import Cache, LanguageModel, TextTokenizer
 from gpt2cli.records import Completion, GenerationOptions, SamplingOptions, Step
 from gpt2cli.sampling import sample_rng
 
 Key = TypeVar("Key")
+Event = Step | Completion | LogitsError  # what happens to a text; the last two end it
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,7 @@ class Request:
     sampling: SamplingOptions
     options: GenerationOptions
     seed: int
-
-
-@dataclass(frozen=True)
-class Ended(Generic[Key]):
-    """How a text ended. steps: recorded where the request asks for details."""
-
-    key: Key
-    outcome: Completion | LogitsError
-    steps: list[Step]
+    sample: int = 0
 
 
 class Batch(Generic[Key]):
@@ -43,6 +36,7 @@ class Batch(Generic[Key]):
         self._tokenizer = tokenizer
         self._size = size
         self._texts: list[_Text[Key]] = []  # the oldest first
+        self._events: list[tuple[Key, Event]] = []
         self.tokens_made = 0
 
     @property
@@ -53,26 +47,43 @@ class Batch(Generic[Key]):
     def is_empty(self) -> bool:
         return not self._texts
 
-    def add(self, key: Key, request: Request) -> None:
-        """A text enters. key: comes back with it when it has ended."""
+    def add(self, key: Key, request: Request, prompt: tuple[Cache, Tensor] | None = None) -> None:
+        """A text enters. key: comes with its events.
+
+        prompt: if the model has run it already, a cache of it for this text alone, and its last row [V].
+        """
         continuation = Continuation(
             self._tokenizer,
             self._model.context_length,
             request.prompt_token_ids,
             request.sampling,
             request.options,
-            rng=sample_rng(request.seed, 0),
+            rng=sample_rng(request.seed, request.sample),
+            sample=request.sample,
         )
-        self._texts.append(_Text(key, continuation, request.options.details))
+        text = _Text(key, continuation)
+        self._texts.append(text)
+        if prompt and text.goes_on:
+            text.cache, row = prompt
+            self._advance(text, row)
 
-    def turn(self) -> list[Ended[Key]]:
-        """One pass of the model. Returns the texts that have ended with it; they are no longer in flight."""
+    def interrupt(self) -> None:
+        """All texts end where they are, with the next turn."""
+        for text in self._texts:
+            if text.goes_on:
+                text.continuation.finish_reason = "interrupted"
+
+    def turn(self) -> list[tuple[Key, Event]]:
+        """One pass of the model: the steps that it made, and the ends of texts, which are then no longer in flight."""
         running = [text for text in self._texts if text.goes_on]
         if running:
             self._run(share_pass(running))
-        ended = [text for text in self._texts if not text.goes_on]
+        for text in self._texts:
+            if not text.goes_on:
+                self._events.append((text.key, text.error or text.continuation.completion()))
         self._texts = [text for text in self._texts if text.goes_on]
-        return [Ended(text.key, text.error or text.continuation.completion(), text.steps) for text in ended]
+        events, self._events = self._events, []
+        return events
 
     def _run(self, texts: list["_Text[Key]"]) -> None:
         pieces = [text.next_piece for text in texts]
@@ -86,8 +97,15 @@ class Batch(Generic[Key]):
             ready = [n for n, text in enumerate(texts) if text.run == len(text.continuation.pending)]
             logits = self._model.logits(hidden_states[ready])
         for n, row in zip(ready, logits, strict=True):
-            texts[n].advance(row)
-        self.tokens_made += len(ready)
+            self._advance(texts[n], row)
+
+    def _advance(self, text: "_Text[Key]", row: Tensor) -> None:
+        text.run = 0
+        try:
+            self._events.append((text.key, text.continuation.advance(row)))
+            self.tokens_made += 1
+        except LogitsError as error:
+            text.error = error
 
 
 @dataclass
@@ -96,10 +114,8 @@ class _Text(Generic[Key]):
 
     key: Key
     continuation: Continuation
-    details: bool
     cache: Any = None
     run: int = 0
-    steps: list[Step] = field(default_factory=list)
     error: LogitsError | None = None
 
     @property
@@ -110,16 +126,6 @@ class _Text(Generic[Key]):
     def next_piece(self) -> list[int]:
         """The tokens to run next: one, or a piece of a prompt, cut where it is cut when it runs alone."""
         return self.continuation.pending[self.run : self.run + PROMPT_CHUNK]
-
-    def advance(self, logits: Tensor) -> None:
-        self.run = 0
-        try:
-            step = self.continuation.advance(logits)
-        except LogitsError as error:
-            self.error = error
-            return
-        if self.details:
-            self.steps.append(step)
 
 
 def share_pass(texts: Iterable[_Text[Key]]) -> list[_Text[Key]]:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpt2cli.batch.engine import Batch, Request
@@ -37,13 +37,14 @@ class Row:
     line: Line
     id: str | int | None
     work: Work | str
+    steps: list[Step] = field(default_factory=list)  # as they are made
 
-    def record(self, outcome: Completion | str, steps: list[Step]) -> JsonObject:
+    def record(self, outcome: Completion | str) -> JsonObject:
         """outcome: the text, or why there is none."""
         if isinstance(outcome, str):
             return error_json(self.id, self.line.number, outcome)
         assert isinstance(self.work, Work)
-        with_steps = steps if self.work.request.options.details else None
+        with_steps = self.steps if self.work.request.options.details else None
         result = result_json(self.work.run, outcome, with_steps)
         return {"type": result["type"], "schema": result["schema"], "id": self.id, **result}
 
@@ -94,9 +95,11 @@ class BatchRun:
             self._fill(batch, should_stop)
             if batch.is_empty:
                 break
-            for ended in batch.turn():
-                outcome = ended.outcome if isinstance(ended.outcome, Completion) else str(ended.outcome)
-                self._finish(ended.key, outcome, ended.steps)
+            for row, event in batch.turn():
+                if isinstance(event, Step):
+                    row.steps.append(event)
+                else:
+                    self._finish(row, event if isinstance(event, Completion) else str(event))
             on_turn(batch.tokens_made)
         if self._stopped_by and not should_stop():
             raise BatchError("line {} of the input: {}".format(*min(self._stopped_by)))
@@ -108,15 +111,15 @@ class BatchRun:
             if row is None:
                 return
             if isinstance(row.work, str):
-                self._finish(row, row.work, [])
+                self._finish(row, row.work)
             else:
                 batch.add(row, row.work.request)
 
-    def _finish(self, row: Row, outcome: Completion | str, steps: list[Step]) -> None:
+    def _finish(self, row: Row, outcome: Completion | str) -> None:
         if isinstance(outcome, str) and self._strict:
             self._stopped_by.append((row.line.number, outcome))
             return
-        self._output.put(row.number, json_line(row.record(outcome, steps)))
+        self._output.put(row.number, json_line(row.record(outcome)))
         self._count(row, failed=isinstance(outcome, str))
 
     def _count(self, row: Row, *, failed: bool) -> None:
@@ -187,13 +190,13 @@ class BatchRun:
             raise self._output.refusal(row.number, "is no record of a batch")
         if record["type"] == "error":
             message = row.work if isinstance(row.work, str) else record.get("error")  # one of the model is not foreseen
-            if not isinstance(message, str) or record != row.record(message, []):
+            if not isinstance(message, str) or record != row.record(message):
                 raise self._output.refusal(row.number, f"is not what line {row.line.number} of the input gives")
             return
         if isinstance(row.work, str):
             raise self._output.refusal(row.number, f"is a result, but line {row.line.number} of the input is bad")
         options = row.work.request.options
-        expected = row.record(Completion(0, "", (), "length", ""), [])
+        expected = row.record(Completion(0, "", (), "length", ""))
         differing = [name for name in ORIGIN if record.get(name) != expected[name]]
         token_ids = record.get("token_ids")
         made = len(token_ids) if isinstance(token_ids, list) else options.max_new_tokens + 1
