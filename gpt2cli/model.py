@@ -139,6 +139,10 @@ class KeyValueCache:
         self.values[layer, :, self.length : end] = v
         return self.keys[layer, :, :end], self.values[layer, :, :end]
 
+    def shorten(self, length: int) -> None:
+        """Keeps the first `length` tokens."""
+        self.length = length
+
 
 class GPT2:
     """GPT-2 over a checkpoint's weights; `weights` has the names of `weight_shapes`.
@@ -168,6 +172,7 @@ class GPT2:
             self.parameters += self.unembedding_matrix.numel()
         self.dtype = str(self.token_embedding.dtype).removeprefix("torch.")
         self.device = str(self.token_embedding.device)
+        self.rows_stand_alone = all(p.rows_stand_alone for p in (self._unembed, *self._projections.values()))
 
     def new_cache(self) -> KeyValueCache:
         return KeyValueCache(self.config, self.token_embedding.dtype, self.token_embedding.device)
@@ -226,14 +231,27 @@ class GPT2:
             cache.length += length
         return self.final_norm(x[[end - 1 for end in accumulate(lengths)]])
 
+    def hidden_states_one_by_one(self, token_ids: list[int], cache: KeyValueCache) -> Tensor:
+        """[T] → [T, n_embd]: what `hidden_states` gives for one token after another, from one pass over the weights.
+
+        To the last bit, where rows_stand_alone: all that could mix rows is done for each of them alone.
+        """
+        if len(token_ids) == 1:
+            return self.hidden_states(token_ids, cache)
+        x = self._embed(token_ids, range(cache.length, cache.length + len(token_ids)))
+        for layer in range(self.config.n_layer):
+            x = self._block(layer, x, partial(self._attend_one_by_one, cache), one_by_one=True)
+        cache.length += len(token_ids)
+        return self.final_norm(x)
+
     def _embed(self, token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
         """[T] token ids and [T] positions → [T, n_embd]"""
         ids, places = torch.tensor([token_ids, positions], device=self.token_embedding.device)
         return self.token_embedding[ids] + self.weights["wpe.weight"][places]
 
-    def _block(self, layer: int, x: Tensor, attend: Attend) -> Tensor:
+    def _block(self, layer: int, x: Tensor, attend: Attend, *, one_by_one: bool = False) -> Tensor:
         x = x + self._attention(layer, self._norm(f"h.{layer}.ln_1", x), attend)
-        return x + self._mlp(layer, self._norm(f"h.{layer}.ln_2", x))
+        return x + self._mlp(layer, self._norm(f"h.{layer}.ln_2", x), one_by_one=one_by_one)
 
     def _attention(self, layer: int, x: Tensor, attend: Attend) -> Tensor:
         """[T, n_embd] → [T, n_embd]: what each token takes from those it attends to."""
@@ -266,15 +284,25 @@ class GPT2:
         texts = zip(caches, *(torch.split(x, lengths, dim=1) for x in (q, k, v)), strict=True)
         return torch.cat([self._attend(cache, layer, *qkv) for cache, *qkv in texts], dim=1)
 
+    def _attend_one_by_one(self, cache: KeyValueCache, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """3 × [n_head, T, D] → [n_head, T, D]: as `_attend`, which adds up in another order for several tokens."""
+        k, v = cache.append(layer, k, v)
+        past = k.shape[1] - q.shape[1]
+        each = [(q[:, n : n + 1], k[:, : past + n + 1], v[:, : past + n + 1]) for n in range(q.shape[1])]
+        return torch.cat([self._attend(None, layer, *qkv) for qkv in each], dim=1)
+
     def _attention_scale(self, layer: int) -> float:
         head_dim = self.config.n_embd // self.config.n_head
         scale = 1 / math.sqrt(head_dim) if self.config.scale_attn_weights else 1.0
         return scale / (layer + 1) if self.config.scale_attn_by_inverse_layer_idx else scale
 
-    def _mlp(self, layer: int, x: Tensor) -> Tensor:
+    def _mlp(self, layer: int, x: Tensor, *, one_by_one: bool = False) -> Tensor:
         """[T, n_embd] → [T, n_embd]: each token by itself, through n_inner numbers."""
         activation = ACTIVATIONS[self.config.activation_function]
-        return self._project(f"h.{layer}.mlp.c_proj", activation(self._project(f"h.{layer}.mlp.c_fc", x)))
+        inner = self._project(f"h.{layer}.mlp.c_fc", x)
+        # Vector instructions leave the last few numbers of a stretch to others, which round differently.
+        active = torch.cat([activation(row) for row in torch.split(inner, 1)]) if one_by_one else activation(inner)
+        return self._project(f"h.{layer}.mlp.c_proj", active)
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """[T, in] → [T, out]"""

@@ -20,6 +20,11 @@ class Projection:
         self._packed = _can_pack(weight)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.T) if self._packed else weight
 
+    @property
+    def rows_stand_alone(self) -> bool:
+        """Each row of a product is, to the last bit, what it is without the others."""
+        return self._packed
+
     def __call__(self, x: Tensor) -> Tensor:
         """[T, in] → [T, out]"""
         if not self._packed:
