@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from gpt2cli.drafting import DraftedRows
 from gpt2cli.inspection import Distribution, token_text
 from gpt2cli.protocol import Cache, LanguageModel, TextTokenizer
 from gpt2cli.records import Completion, FinishReason, GenerationOptions, SamplingOptions, Step
@@ -35,13 +36,18 @@ def generate(
     Raises LogitsError where a row has no token to choose.
     """
     text = Continuation(tokenizer, model.context_length, prompt_token_ids, sampling, options, rng=rng, sample=sample)
+    lookup = options.lookup and model.rows_stand_alone
     while text.finish_reason is None:
         if should_stop():
             text.finish_reason = "interrupted"
             break
         if text.starts_afresh:
             cache = model.new_cache()
-        logits = model.logits(last_hidden_state(model, text.pending, cache, on_prompt))  # the last row alone
+            drafted = DraftedRows(model, cache)
+        if text.starts_afresh or not lookup:
+            logits = model.logits(last_hidden_state(model, text.pending, cache, on_prompt))  # the last row alone
+        else:
+            logits = drafted.next_row(text.window, text.room)  # the same row, but often made a few steps before
         yield text.advance(logits)
     yield text.completion()
 
@@ -49,6 +55,7 @@ def generate(
 class Continuation:
     """A prompt and what has been generated from it, between one turn of the model and the next.
 
+    window: the tokens that the model sees, the pending ones last.
     pending: the tokens that the model has yet to run before its last row of logits says what comes next.
     starts_afresh: they are to be run with an empty cache: the prompt, or what the sliding context kept.
     finish_reason: None until the text is complete; a caller who gives up may set it.
@@ -74,15 +81,23 @@ class Continuation:
         self._steps = 0
         self._token_ids: list[int] = []
         self._seen = list(prompt_token_ids)  # all tokens of the text, for the repetition penalty
-        self._window = list(prompt_token_ids)  # those that the model sees
+        self.window = list(prompt_token_ids)
         self._text = TextStream(options.stop)
-        self.pending = self._window
+        self.pending = self.window
         self.starts_afresh = True
         self.finish_reason: FinishReason | None = None if options.max_new_tokens else "length"
 
+    @property
+    def room(self) -> int:
+        """How many tokens can follow, at most, before the text ends or its window is full."""
+        return min(
+            self._options.max_new_tokens - len(self._token_ids),
+            self._context_length - len(self.window) + 1,
+        )
+
     def advance(self, logits: Tensor) -> Step:
         """[V], the row of the last pending token → the token chosen from it, with which the text goes on or ends."""
-        position = len(self._window) - 1
+        position = len(self.window) - 1
         check_logits(logits, position)
         token_id = choose_token(logits, self._sampling, self._seen, self._rng)
         details = None
@@ -107,7 +122,7 @@ class Continuation:
             return ""
         self._token_ids.append(token_id)
         self._seen.append(token_id)
-        self._window.append(token_id)
+        self.window.append(token_id)
         self.pending = [token_id]
         self.starts_afresh = False
         delta = self._text.feed(self._tokenizer.token_bytes(token_id))
@@ -115,7 +130,7 @@ class Continuation:
             self.finish_reason = "stop"
         elif len(self._token_ids) == self._options.max_new_tokens:
             self.finish_reason = "length"
-        elif len(self._window) > self._context_length:
+        elif len(self.window) > self._context_length:
             self._overflow()
         return delta
 
@@ -124,7 +139,7 @@ class Continuation:
         if self._options.context_overflow == "stop":
             self.finish_reason = "context"
             return
-        self._window = self.pending = self._window[max(1, self._context_length // 2) :]
+        self.window = self.pending = self.window[max(1, self._context_length // 2) :]
         self.starts_afresh = True
 
 

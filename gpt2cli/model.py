@@ -32,6 +32,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 # Of the arithmetic. int8 rounds the matrices alone; what they are multiplied by stays float32.
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
+# Vector instructions leave the last few numbers of a stretch to others, which round differently. Few rows are therefore
+# activated one by one: it takes no longer, and each is what it is alone.
+FEW = 32
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, q, k, v: 3 × [n_head, T, D] → [n_head, T, D]
 
 
@@ -140,6 +143,10 @@ class KeyValueCache:
         self.values[layer, :, self.length : end] = v
         return self.keys[layer, :, :end], self.values[layer, :, :end]
 
+    def shorten(self, length: int) -> None:
+        """Keeps the first `length` tokens."""
+        self.length = length
+
 
 class GPT2:
     """GPT-2 over a checkpoint's weights; `weights` has the names of `weight_shapes`.
@@ -170,6 +177,7 @@ class GPT2:
         if "lm_head.weight" in self.weights:
             self.parameters += self.weights["lm_head.weight"].numel()
         self.device = str(self.weights["wte.weight"].device)
+        self.rows_stand_alone = all(p.rows_stand_alone for p in (self._unembed, *self._projections.values()))
 
     @property
     def token_embedding(self) -> Tensor:
@@ -240,6 +248,19 @@ class GPT2:
             cache.length += length
         return self.final_norm(x[[end - 1 for end in accumulate(lengths)]])
 
+    def hidden_states_one_by_one(self, token_ids: list[int], cache: KeyValueCache) -> Tensor:
+        """[T] → [T, n_embd], T up to FEW: what `hidden_states` gives for one token after another, from one pass.
+
+        To the last bit, where rows_stand_alone: all that could mix rows is done for each of them alone.
+        """
+        if len(token_ids) == 1:
+            return self.hidden_states(token_ids, cache)
+        x = self._embed(token_ids, range(cache.length, cache.length + len(token_ids)))
+        for layer in range(self.config.n_layer):
+            x = self._block(layer, x, partial(self._attend_one_by_one, cache))
+        cache.length += len(token_ids)
+        return self.final_norm(x)
+
     def _embed(self, token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
         """[T] token ids and [T] positions → [T, n_embd]"""
         ids, places = torch.tensor([token_ids, positions], device=self.device)
@@ -280,6 +301,13 @@ class GPT2:
         texts = zip(caches, *(torch.split(x, lengths, dim=1) for x in (q, k, v)), strict=True)
         return torch.cat([self._attend(cache, layer, *qkv) for cache, *qkv in texts], dim=1)
 
+    def _attend_one_by_one(self, cache: KeyValueCache, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """3 × [n_head, T, D] → [n_head, T, D]: as `_attend`, which adds up in another order for several tokens."""
+        k, v = cache.append(layer, k, v)
+        past = k.shape[1] - q.shape[1]
+        each = [(q[:, n : n + 1], k[:, : past + n + 1], v[:, : past + n + 1]) for n in range(q.shape[1])]
+        return torch.cat([self._attend(None, layer, *qkv) for qkv in each], dim=1)
+
     def _attention_scale(self, layer: int) -> float:
         head_dim = self.config.n_embd // self.config.n_head
         scale = 1 / math.sqrt(head_dim) if self.config.scale_attn_weights else 1.0
@@ -288,7 +316,12 @@ class GPT2:
     def _mlp(self, layer: int, x: Tensor) -> Tensor:
         """[T, n_embd] → [T, n_embd]: each token by itself, through n_inner numbers."""
         activation = ACTIVATIONS[self.config.activation_function]
-        return self._project(f"h.{layer}.mlp.c_proj", activation(self._project(f"h.{layer}.mlp.c_fc", x)))
+        inner = self._project(f"h.{layer}.mlp.c_fc", x)
+        if 1 < len(x) <= FEW:
+            active = torch.cat([activation(row) for row in torch.split(inner, 1)])
+        else:
+            active = activation(inner)
+        return self._project(f"h.{layer}.mlp.c_proj", active)
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """[T, in] → [T, out]"""

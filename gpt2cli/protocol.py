@@ -14,6 +14,9 @@ class Cache(Protocol):
     def length(self) -> int:
         """Tokens held."""
 
+    def shorten(self, length: int) -> None:
+        """Keeps the first `length` tokens."""
+
 
 @dataclass(frozen=True)
 class OutputLayer:
@@ -26,7 +29,10 @@ class OutputLayer:
 
 
 class LanguageModel(Protocol):
-    """token ids → hidden states → logits."""
+    """token ids → hidden states → logits.
+
+    rows_stand_alone: `logits` and `hidden_states_one_by_one` make each row, to the last bit, as without the others.
+    """
 
     name: str
     backend: str
@@ -34,6 +40,7 @@ class LanguageModel(Protocol):
     device: str
     vocab_size: int
     context_length: int
+    rows_stand_alone: bool
 
     def new_cache(self) -> Cache: ...
 
@@ -43,6 +50,9 @@ class LanguageModel(Protocol):
         With a cache, of this model's own `new_cache`, the tokens follow those it holds, and it holds them too
         afterwards.
         """
+
+    def hidden_states_one_by_one(self, token_ids: list[int], cache: Any) -> Tensor:
+        """[T] → [T, n_embd]: what `hidden_states` gives for one token after another."""
 
     def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[Any]) -> Tensor:
         """Several texts at once, each after what its own cache holds: B texts → [B, n_embd], of each its last token."""

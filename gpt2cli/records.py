@@ -77,6 +77,7 @@ class GenerationOptions:
     context_overflow: what happens at the context length; slide drops the older half of the tokens.
     details: fill in the logit, probability, rank, entropy and margin of each step.
     candidates: how many top candidates each step records; 0 for none.
+    lookup: may run tokens ahead that are copied from the text so far; changes the speed alone.
     """
 
     max_new_tokens: int = 64
@@ -85,6 +86,7 @@ class GenerationOptions:
     context_overflow: Literal["slide", "stop"] = "slide"
     details: bool = False
     candidates: int = 0
+    lookup: bool = True
 
 
 @dataclass(frozen=True)

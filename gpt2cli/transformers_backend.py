@@ -26,11 +26,18 @@ class TransformersCache:
         self.states = DynamicCache(config=config)
         self.length = 0
 
+    def shorten(self, length: int) -> None:
+        """Keeps the first `length` tokens."""
+        if length < self.length:
+            self.states.crop(length - self.length)  # less than 0: how many to drop
+        self.length = length
+
 
 class TransformersModel:
     """A causal language model of the transformers library. `vocab_size` leaves out rows that only pad."""
 
     backend = "transformers"
+    rows_stand_alone = False  # nothing is known of its products
 
     def __init__(self, name: str, model: Any, vocab_size: int) -> None:
         self.name = name
@@ -55,6 +62,10 @@ class TransformersModel:
             cache.length += len(token_ids)
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
+
+    def hidden_states_one_by_one(self, token_ids: list[int], cache: TransformersCache) -> Tensor:
+        """[T] → [T, n_embd], in a pass for each."""
+        return torch.cat([self.hidden_states([token_id], cache) for token_id in token_ids])
 
     def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[TransformersCache]) -> Tensor:
         """B texts → [B, n_embd], one text after another: its caches hold texts of one length only."""

@@ -66,6 +66,11 @@ Format = Literal["text", "json", "jsonl"]
     show_default=True,
     help="At the context length: drop the older half of the tokens and go on, or stop.",
 )
+@click.option(
+    "--no-lookup",
+    is_flag=True,
+    help="Run the model for each token, without drafts copied from the text so far; the result is the same.",
+)
 @sampling_options
 @seed_option
 @model_options
@@ -99,6 +104,7 @@ def generate(
     stop: tuple[str, ...],
     ignore_eos: bool,
     context_overflow: Literal["slide", "stop"],
+    no_lookup: bool,
     seed: int | None,
     echo: bool,
     separator: str | None,
@@ -133,6 +139,7 @@ def generate(
         context_overflow=context_overflow,
         details=style == "jsonl" or show_logits > 0,
         candidates=show_logits,
+        lookup=not no_lookup,
     )
     with interruptible() as interrupts:
         for sample in range(num_samples):
