@@ -16,6 +16,7 @@ SCRIPTS = sorted(p.name for p in (readme.ROOT / "examples").iterdir() if p.suffi
 TESTED_ELSEWHERE = {
     "train_story_model.py",
     "benchmark.py",
+    "benchmark_engines.py",
     "make_gpt2_ranks.py",
     "likelier.py",
     "lens_heat_map.py",
