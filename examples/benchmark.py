@@ -35,7 +35,7 @@ SMALL = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd
 SHORT, LONG = 32, 1000  # tokens of a prompt; the long one is shorter where the context is
 NEW_TOKENS, LATE_TOKENS, TEXTS = 64, 17, 16
 QUALITY_TOKENS = 512  # or as many as the context holds
-# What gpt2cli's own command sets before torch is imported. Others run with their defaults.
+# What gpt2cli's own command sets before torch is imported, on an idle machine. Others run with their defaults.
 QUIET_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 
 # A name, what it means, the unit that is shown, how many of it a second is, and whether more of it is faster.

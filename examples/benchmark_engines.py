@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -39,7 +39,7 @@ def load_gpt2cli(model: str, dtype: str, threads: int) -> Generate:
             batch.add(n, Request(prompt, gpt2cli.SamplingOptions(), options, seed=0))
         texts: dict[int, list[int]] = {}
         while not batch.is_empty:
-            texts |= {ended.key: list(ended.outcome.token_ids) for ended in batch.turn()}
+            texts |= {n: list(end.token_ids) for n, end in batch.turn() if isinstance(end, gpt2cli.Completion)}
         return [texts[n] for n in range(len(prompts))]
 
     return generate
@@ -49,8 +49,7 @@ def gpt2cli_options(new_tokens: int, lookup: bool = False) -> Any:
     """Without prompt lookup unless it is asked for: the other engines have none, and random weights repeat a lot."""
     from gpt2cli import GenerationOptions
 
-    options = GenerationOptions(max_new_tokens=new_tokens, eos_token_ids=frozenset())
-    return replace(options, lookup=lookup) if hasattr(options, "lookup") else options
+    return GenerationOptions(max_new_tokens=new_tokens, eos_token_ids=frozenset(), lookup=lookup)
 
 
 def load_transformers(model: str, dtype: str, threads: int) -> Generate:
