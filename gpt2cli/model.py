@@ -6,6 +6,7 @@ Shapes: T tokens of this call, P tokens before them in the cache, V = vocab_size
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -135,6 +136,14 @@ class KeyValueCache:
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
         self.length = 0
+
+    def copy(self) -> "KeyValueCache":
+        """A cache of its own with the same tokens."""
+        copied = copy(self)
+        copied.keys, copied.values = torch.empty_like(self.keys), torch.empty_like(self.values)
+        copied.keys[:, :, : self.length] = self.keys[:, :, : self.length]
+        copied.values[:, :, : self.length] = self.values[:, :, : self.length]
+        return copied
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """[n_head, T, D] new keys and values → [n_head, P + T, D] all of them, the new ones last."""

@@ -17,6 +17,9 @@ class Cache(Protocol):
     def shorten(self, length: int) -> None:
         """Keeps the first `length` tokens."""
 
+    def copy(self) -> "Cache":
+        """A cache of its own with the same tokens."""
+
 
 @dataclass(frozen=True)
 class OutputLayer:

@@ -5,6 +5,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ class TransformersCache:
         if length < self.length:
             self.states.crop(length - self.length)  # less than 0: how many to drop
         self.length = length
+
+    def copy(self) -> "TransformersCache":
+        """A cache of its own with the same tokens."""
+        return deepcopy(self)
 
 
 class TransformersModel:

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from gpt2cli.commands.batch import check_batch_options, generate_batch
 from gpt2cli.commands.session import Session, draw_seed, open_session
-from gpt2cli.interrupts import Interrupts, interruptible
+from gpt2cli.interrupts import interruptible
 from gpt2cli.options import (
     BatchFiles,
     ModelChoice,
@@ -27,6 +28,8 @@ from gpt2cli.prompt import PromptSource
 from gpt2cli.records import Completion, GenerationOptions, SamplingOptions, Step
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from gpt2cli.serialize import Run
 
 Format = Literal["text", "json", "jsonl"]
@@ -142,8 +145,18 @@ def generate(
         lookup=not no_lookup,
     )
     with interruptible() as interrupts:
-        for sample in range(num_samples):
-            events = _events(session, sampling, options, seed or 0, sample, interrupts, talk)
+        reading = Reading(len(session.prompt_token_ids), talk)
+        samples = session.loaded.samples(
+            session.prompt_token_ids,
+            sampling,
+            options,
+            count=num_samples,
+            seed=seed or 0,
+            should_stop=interrupts,
+            on_prompt=reading.on_prompt,
+        )
+        for sample, events in enumerate(samples):
+            events = _told(events, reading, talk)
             if style == "text":
                 if sample:
                     write((separator if separator is not None else "---") + "\n")
@@ -158,32 +171,27 @@ def generate(
         raise click.exceptions.Exit(interrupts.exit_code)
 
 
-def _events(
-    session: Session,
-    sampling: SamplingOptions,
-    options: GenerationOptions,
-    seed: int,
-    sample: int,
-    interrupts: Interrupts,
-    talk: Talk,
-) -> Iterator[Step | Completion]:
+class Reading:
+    """Tells a person who waits how much of the prompt has been run."""
+
+    def __init__(self, tokens: int, talk: Talk) -> None:
+        self._tokens = tokens
+        self._talk = talk
+        self._status: Status | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        with progress(f"reading the prompt, {self._tokens} tokens", self._talk) as self._status:
+            yield
+
+    def on_prompt(self, done: int) -> None:
+        if self._status:
+            self._status.update(f"reading the prompt, {done} of {self._tokens} tokens")
+
+
+def _told(events: Iterator[Step | Completion], reading: Reading, talk: Talk) -> Iterator[Step | Completion]:
     """The steps of one sample and its end, with what a person waits for told on the way."""
-    total = len(session.prompt_token_ids)
-    with progress(f"reading the prompt, {total} tokens", talk) as status:
-
-        def on_prompt(done: int) -> None:
-            if status:
-                status.update(f"reading the prompt, {done} of {total} tokens")
-
-        events = session.loaded.generate(
-            session.prompt_token_ids,
-            sampling,
-            options,
-            seed=seed,
-            sample=sample,
-            should_stop=interrupts,
-            on_prompt=on_prompt,
-        )
+    with reading.shown():
         event = next(events)
     position, told = -1, False
     while isinstance(event, Step):
