@@ -149,7 +149,7 @@ model_options = option_group(
             show_envvar=True,
             default="float32",
             show_default=True,
-            help="The type of the weights and of the arithmetic.",
+            help="The type of the weights and of the arithmetic. int8, on a CPU, rounds the weights alone.",
         ),
         click.option(
             "--backend",
