@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt2cli.errors import CheckpointError
-from gpt2cli.projection import Projection, projection, round_columns
+from gpt2cli.projection import FEW, Projection, projection, round_columns
 from gpt2cli.protocol import OutputLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -33,9 +33,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 # Of the arithmetic. int8 rounds the matrices alone; what they are multiplied by stays float32.
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
-# Vector instructions leave the last few numbers of a stretch to others, which round differently. Few rows are therefore
-# activated one by one: it takes no longer, and each is what it is alone.
-FEW = 32
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, q, k, v: 3 × [n_head, T, D] → [n_head, T, D]
 
 
@@ -194,7 +191,9 @@ class GPT2:
         return self.weights["wte.weight"].to(DTYPES[self.dtype])
 
     def new_cache(self) -> KeyValueCache:
-        return KeyValueCache(self.config, DTYPES[self.dtype], torch.device(self.device))
+        # Processors attend slowly in the short types.
+        dtype = torch.float32 if self.device == "cpu" else DTYPES[self.dtype]
+        return KeyValueCache(self.config, dtype, torch.device(self.device))
 
     def hidden_states(self, token_ids: list[int], cache: KeyValueCache | None = None) -> Tensor:
         """[T] → [T, n_embd]: the residual stream after the last block, through the final layer norm.
@@ -292,7 +291,7 @@ class GPT2:
         dtype, seq_len = q.dtype, q.shape[1]
         if cache:
             k, v = cache.append(layer, k, v)
-        if self.config.reorder_and_upcast_attn:
+        if self.config.reorder_and_upcast_attn or self.device == "cpu":
             q, k, v = q.float(), k.float(), v.float()
         past = k.shape[1] - seq_len
         visible = None  # the last token sees all
@@ -327,6 +326,8 @@ class GPT2:
         activation = ACTIVATIONS[self.config.activation_function]
         inner = self._project(f"h.{layer}.mlp.c_fc", x)
         if 1 < len(x) <= FEW:
+            # Vector instructions leave the last few numbers of a stretch to others, which round differently. One by
+            # one takes no longer, and each row is what it is alone.
             active = torch.cat([activation(row) for row in torch.split(inner, 1)])
         else:
             active = activation(inner)

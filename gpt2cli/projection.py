@@ -6,12 +6,14 @@ alone, each is, to the last bit, what it would be without the others; most produ
 order when there are more rows to do, and then a text would depend on its neighbours in a batch.
 """
 
+import math
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FEW = 32  # rows; for more, other kernels may be faster
 PIECE = 1024  # outputs that are converted at a time, so that a converted copy of the whole is never held
 
 
@@ -28,7 +30,7 @@ def projection(weight: Tensor, bias: Tensor | None = None, *, int8: bool = False
         return Int8(weight, bias)
     if _can_pack(weight):
         return Packed(weight, bias)
-    if weight.device.type == "cpu" and weight.dtype in (torch.float16, torch.bfloat16):
+    if _has_half_bags(weight):
         return Half(weight, bias)
     return Plain(weight, bias)
 
@@ -66,22 +68,45 @@ class Packed:
 class Half:
     """float16 and bfloat16 on a processor that cannot multiply them by the matrix.
 
-    For one row torch has a kernel that reads them at the memory's full speed. More rows are far faster in float32,
-    and the weights are made float32 for them, a piece at a time.
+    Few rows: x @ weight is a sum of the weight's rows, each times a number, which is what an embedding bag computes,
+    and its kernel fetches in advance what it will add next. Each bag here is one row of x times a block of columns.
+    More rows are faster in float32, and the weights are made float32 for them, a block at a time.
     """
 
-    rows_stand_alone = False
+    rows_stand_alone = True
+    WIDTH = 448  # columns of a block: so many float32 sums fit into the registers of AVX-512
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias = weight.T.contiguous(), bias
+        n_in, self._outputs = weight.shape
+        blocks = max(2, math.ceil(self._outputs / self.WIDTH))  # two, so that two threads have work
+        width = math.ceil(self._outputs / blocks / 16) * 16
+        self._blocks = weight.new_zeros(blocks, n_in, width)
+        for block, columns in zip(self._blocks, torch.split(weight, width, dim=1), strict=False):
+            block[:, : columns.shape[1]] = columns
+        self._bias = bias
+        self._row_numbers = torch.arange(blocks * n_in, dtype=torch.int32).view(blocks, 1, n_in)
+        self._ends = torch.arange(0, blocks * FEW * n_in + 1, n_in, dtype=torch.int32)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if len(x) == 1:
-            return F.linear(x, self._weight, self._bias)
+        out = self._bags(x) if len(x) <= FEW else self._in_float32(x)
+        out = out.transpose(0, 1).flatten(1)[:, : self._outputs]  # [blocks, T, width] → [T, out]
+        return out if self._bias is None else out + self._bias
+
+    def _bags(self, x: Tensor) -> Tensor:
+        """[T, in] → [blocks, T, width]. The bags of a block follow each other, so that it is read once."""
+        blocks, n_in, width = self._blocks.shape
+        bags = blocks, len(x), n_in
+        rows, factors = self._row_numbers.expand(bags).flatten(), x.expand(bags).flatten()
+        ends = self._ends[: blocks * len(x) + 1]
+        sums = torch.embedding_bag(
+            self._blocks.flatten(0, 1), rows, ends, per_sample_weights=factors, include_last_offset=True
+        )[0]
+        return sums.view(blocks, len(x), width)
+
+    def _in_float32(self, x: Tensor) -> Tensor:
+        """[T, in] → [blocks, T, width]"""
         rows = x.float()
-        pieces = torch.split(self._weight, PIECE)
-        out = torch.cat([F.linear(rows, piece.float()) for piece in pieces], dim=1)
-        return (out if self._bias is None else out + self._bias).to(x.dtype)
+        return torch.stack([(rows @ block.float()).to(x.dtype) for block in self._blocks])
 
 
 class Int8:
@@ -131,6 +156,11 @@ def can_round() -> bool:
 
 def _has_onednn() -> bool:
     return torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _has_half_bags(weight: Tensor) -> bool:
+    on_cpu = weight.device.type == "cpu" and weight.dtype in (torch.float16, torch.bfloat16)
+    return on_cpu and "fbgemm" in torch.backends.quantized.supported_engines
 
 
 def _can_pack(weight: Tensor) -> bool:

@@ -122,11 +122,12 @@ def need_lone_rows(model: Any) -> None:
         {"reorder_and_upcast_attn": True, "scale_attn_by_inverse_layer_idx": True},
     ],
 )
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("dtype", "threads"), [("float32", 1), ("float32", 3), ("float16", 2), ("int8", 2)])
 def test_a_pass_over_several_tokens_gives_what_one_after_another_gives(
-    tmp_path: Path, fields: dict[str, Any], threads: int
+    tmp_path: Path, fields: dict[str, Any], dtype: str, threads: int
 ) -> None:
-    model = gpt2cli.load(str(checkpoints.random(tmp_path, **{"n_layer": 2, "n_positions": 128} | fields))).model
+    folder = checkpoints.random(tmp_path, **{"n_layer": 2, "n_positions": 128} | fields)
+    model = gpt2cli.load(str(folder), dtype=dtype).model
     assert isinstance(model, GPT2)
     need_lone_rows(model)
     before = torch.get_num_threads()
@@ -165,10 +166,11 @@ def test_a_shortened_cache_is_that_of_the_shorter_text(tmp_path: Path, backend: 
     assert cache.length == shorter.length == 7
 
 
-def test_rows_of_other_types_and_backends_do_not_stand_alone(tmp_path: Path) -> None:
+def test_rows_of_other_backends_do_not_stand_alone(tmp_path: Path) -> None:
     folder = str(checkpoints.tiny(tmp_path))
     assert not gpt2cli.load(folder, backend="transformers").model.rows_stand_alone
     assert gpt2cli.load(folder).model.rows_stand_alone == torch.backends.mkldnn.is_available()
+    assert LONGEST + 1 <= FEW
 
 
 # Whole texts.

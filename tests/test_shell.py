@@ -158,8 +158,8 @@ def test_a_closed_standard_output_is_an_error_in_one_line(endless: Path) -> None
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("style", ["text", "json", "jsonl"])
 def test_a_signal_ends_the_text_well(endless: Path, number: signal.Signals, code: int, style: str) -> None:
-    # The first sample in json shows that it generates; the second is the one that is interrupted.
-    length = ["-n", "1000", "-t", "1", "--num-samples", "1000000"] if style == "json" else ["-n", "1000000"]
+    # The first samples in json show that it generates, and fit into the pipe; one of the next is interrupted.
+    length = ["-n", "200", "-t", "1", "--num-samples", "1000000"] if style == "json" else ["-n", "1000000"]
     command = [*program(), "generate", "-m", str(endless), *length, "--format", style, P5]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         out = os.read(process.stdout.fileno(), 65536)  # type: ignore[union-attr]
