@@ -14,8 +14,8 @@ from gpt2cli.checkpoint import StoredWeights, fit_weights, read_config, read_wei
 from gpt2cli.errors import CheckpointError, DeviceError, PromptError
 from gpt2cli.generation import generate, last_hidden_state
 from gpt2cli.inspection import read_row
-from gpt2cli.model import DTYPES, GPT2, GPT2Config, weight_shapes
-from gpt2cli.projection import can_round
+from gpt2cli.model import GPT2, GPT2Config, weight_shapes
+from gpt2cli.projection import DTYPES, can_round
 from gpt2cli.protocol import LanguageModel, TextTokenizer
 from gpt2cli.records import Completion, GenerationOptions, Row, SamplingOptions, Step
 from gpt2cli.sampling import sample_rng

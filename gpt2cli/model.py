@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt2cli.errors import CheckpointError
-from gpt2cli.projection import FEW, Projection, projection, round_columns
+from gpt2cli.projection import DTYPES, FEW, Projection, projection, round_columns
 from gpt2cli.protocol import OutputLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -31,8 +31,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": F.silu,
     "tanh": torch.tanh,
 }
-# Of the arithmetic. int8 rounds the matrices alone; what they are multiplied by stays float32.
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, q, k, v: 3 × [n_head, T, D] → [n_head, T, D]
 
 
@@ -169,14 +167,15 @@ class GPT2:
         self.context_length = config.context_length
         # A projection may keep its weights in a form of its own, and the plain matrix is not held beside it. The
         # largest are made first, while there is room for both, and those of one size together, in the same room.
-        self.dtype, int8 = dtype, dtype == "int8"
-        unembedding = "lm_head.weight" if "lm_head.weight" in weights else "wte.weight"
-        self._unembed = projection(weights[unembedding].to(DTYPES[dtype]).T, int8=int8)
+        self.dtype = dtype
+        self._unembed = projection(
+            weights["lm_head.weight" if "lm_head.weight" in weights else "wte.weight"].T, None, dtype
+        )
         shapes = weight_shapes(config)
         names = [n.removesuffix(".weight") for n, shape in shapes.items() if n.startswith("h.") and len(shape) == 2]
         names.sort(key=lambda n: -math.prod(shapes[f"{n}.weight"]))
         self._projections: dict[str, Projection] = {
-            n: projection(weights[f"{n}.weight"], weights[f"{n}.bias"], int8=int8) for n in names
+            n: projection(weights[f"{n}.weight"], weights[f"{n}.bias"], dtype) for n in names
         }
         self.weights = {n: weights[n] for n in weights if n.rpartition(".")[0] not in self._projections}
         self.parameters = sum(math.prod(shape) for shape in shapes.values())

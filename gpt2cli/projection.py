@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+# Of the arithmetic. int8 rounds the matrices alone; what they are multiplied by stays float32.
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 FEW = 32  # rows; for more, other kernels may be faster
 PIECE = 1024  # outputs that are converted at a time, so that a converted copy of the whole is never held
 
@@ -24,10 +26,14 @@ class Projection(Protocol):
         """[T, in] → [T, out]"""
 
 
-def projection(weight: Tensor, bias: Tensor | None = None, *, int8: bool = False) -> Projection:
-    """weight: [in, out]. bias: [out]. The caller may let go of the weight: what is kept is often a copy."""
-    if int8:
+def projection(weight: Tensor, bias: Tensor | None, dtype: str) -> Projection:
+    """weight: [in, out], of any float type. bias: [out]. dtype: a name of DTYPES.
+
+    The caller may let go of the weight: what is kept is often a copy.
+    """
+    if dtype == "int8":
         return Int8(weight, bias)
+    weight = weight.to(DTYPES[dtype])
     if _can_pack(weight):
         return Packed(weight, bias)
     if _has_half_bags(weight):
@@ -50,8 +56,7 @@ class Plain:
 class Packed:
     """oneDNN's product, with the weights laid out in advance in the order in which it reads them.
 
-    From two rows on its rows stand alone. It reads at the memory's full speed from four rows on, and fewer, filled up
-    to four, take no longer.
+    From two rows on its rows stand alone. Four take less time than one, so fewer are filled up to four.
     """
 
     rows_stand_alone = True
@@ -115,6 +120,9 @@ class Int8:
     The rows are float32, and keep 14 bits: each is split into a high and a low part of 7 bits, two rows of a product
     of whole numbers. That is exact, so rows stand alone, and a second row costs little where reading the weights takes
     the time. (7 bits, since processors without VNNI add pairs of products in 16 bits, which 8 would overflow.)
+
+    The product is oneDNN's, as torch's own quantized tensors are being removed, and torchao makes the weights float32
+    again for each product with float32 rows.
     """
 
     rows_stand_alone = True

@@ -34,7 +34,8 @@ class OutputLayer:
 class LanguageModel(Protocol):
     """token ids → hidden states → logits.
 
-    rows_stand_alone: `logits` and `hidden_states_one_by_one` make each row, to the last bit, as without the others.
+    rows_stand_alone: `logits` and `hidden_states_one_by_one` make each of a few rows, to the last bit, as without the
+    others.
     """
 
     name: str

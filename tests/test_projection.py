@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpt2cli.model import DTYPES
-from gpt2cli.projection import FEW, Half, Int8, Packed, Plain, can_round, projection, round_columns
+from gpt2cli.projection import DTYPES, FEW, Half, Int8, Packed, Plain, can_round, projection, round_columns
 
 needs_int8 = pytest.mark.skipif(not can_round(), reason="this build of torch has no oneDNN")
 SHAPES = [(768, 2304), (3072, 768), (192, 50257), (3, 5)]
@@ -72,7 +71,7 @@ def test_int8_of_nothing_is_nothing_and_of_no_number_no_number() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", pytest.param("int8", marks=needs_int8)])
 def test_rows_that_stand_alone_do_not_depend_on_how_many_there_are(shape: tuple[int, int], dtype: str) -> None:
-    project = projection(random(*shape).to(DTYPES[dtype]), int8=dtype == "int8")
+    project = projection(random(*shape), None, dtype)
     if not project.rows_stand_alone:
         pytest.skip("this processor's product of matrices adds up by the number of rows")
     x = random(100, shape[0], seed=1).to(DTYPES[dtype])

@@ -14,6 +14,8 @@ import checkpoints
 import pytest
 from conftest import program, spawn
 
+from gpt2cli.cli import _machine_is_idle
+
 P5 = "The capital of France is"
 NOISE = (b"Traceback", b"PanicException", b"Exception ignored", b"BrokenPipe", b"Warning")
 
@@ -153,6 +155,15 @@ def test_a_closed_standard_output_is_an_error_in_one_line(endless: Path) -> None
     command = " ".join([*program(), "generate", "-n", "2", "-m", str(endless), "x", ">&-"])
     ran = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert (ran.returncode, ran.stderr) == (1, b"gpt2cli: error: standard output is closed\n")
+
+
+def test_threads_do_not_wait_awake_beside_another_process() -> None:
+    busy = "print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert not _machine_is_idle()
+        other.kill()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
