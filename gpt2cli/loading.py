@@ -81,7 +81,10 @@ class LoadedModel:
         """
         options = self.with_eos(options or GenerationOptions())
         token_ids = self.prompt_token_ids(prompt)
-        if count > 1 and self.model.rows_stand_alone:
+        # Only a few rows stand alone in every type, and a context that slides is run again as one of many.
+        slides = len(token_ids) + options.max_new_tokens > self.model.context_length
+        shared = self.model.rows_stand_alone and not (slides and options.context_overflow == "slide")
+        if count > 1 and shared:
             request = Request(token_ids, sampling, options, seed)
             samples = Samples(self.model, self.tokenizer, request, count, should_stop=should_stop, on_prompt=on_prompt)
             return iter(samples)

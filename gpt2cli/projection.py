@@ -20,7 +20,7 @@ PIECE = 1024  # outputs that are converted at a time, so that a converted copy o
 
 
 class Projection(Protocol):
-    rows_stand_alone: bool
+    rows_stand_alone: bool  # FEW of them, at least
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, in] → [T, out]"""

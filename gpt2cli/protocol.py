@@ -34,8 +34,8 @@ class OutputLayer:
 class LanguageModel(Protocol):
     """token ids → hidden states → logits.
 
-    rows_stand_alone: `logits` and `hidden_states_one_by_one` make each of a few rows, to the last bit, as without the
-    others.
+    rows_stand_alone: up to FEW (projection.py) rows of `logits`, and of a pass over single tokens, are each, to the
+    last bit, what they are without the others.
     """
 
     name: str

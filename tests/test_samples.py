@@ -17,9 +17,10 @@ PROMPT = [46, 31, 28]
 DRAWN = SamplingOptions.of(temperature=1.5)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    loaded = gpt2cli.load(str(checkpoints.tiny(tmp_path_factory.mktemp("tiny"), n_positions=24)))
+@pytest.fixture(scope="module", params=["float32", "float16", "int8"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = checkpoints.tiny(tmp_path_factory.mktemp("tiny"), n_positions=24)
+    loaded = gpt2cli.load(str(folder), dtype=request.param)
     if not loaded.model.rows_stand_alone:
         pytest.skip("this processor's product of matrices adds up by the number of rows")
     return loaded

@@ -18,7 +18,7 @@ IN_FLIGHT = 16
 class Samples:
     """One iterator of events for each sample in turn. Read one to its end before the next: that is made meanwhile.
 
-    Where the model's rows stand alone, each sample is, to the last bit, what `generate` makes of it.
+    Where the model's rows stand alone and the context does not slide, each is, to the last bit, what `generate` makes.
     """
 
     def __init__(
