@@ -7,6 +7,7 @@ order when there are more rows to do, and then a text would depend on its neighb
 """
 
 import math
+from mmap import mmap
 from typing import Protocol
 
 import torch
@@ -62,7 +63,11 @@ class Packed:
     rows_stand_alone = True
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias = torch.ops.mkldnn._reorder_linear_weight(weight.T), bias
+        rows = weight.T  # [out, in], as oneDNN wants it
+        if not rows.is_contiguous():
+            # A copy in pages of its own goes back to the system at once, and leaves no hole.
+            rows = torch.frombuffer(mmap(-1, weight.nbytes), dtype=weight.dtype).view(rows.shape).copy_(rows)
+        self._weight, self._bias = torch.ops.mkldnn._reorder_linear_weight(rows), bias
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x if len(x) >= 4 else F.pad(x, (0, 0, 0, 4 - len(x)))
