@@ -37,15 +37,18 @@ class Row:
     line: Line
     id: str | int | None
     work: Work | str
-    steps: list[Step] = field(default_factory=list)  # as they are made
+    steps: list[Step] = field(default_factory=list)  # as they are made, if it asks for them
+
+    @property
+    def with_steps(self) -> bool:
+        return isinstance(self.work, Work) and self.work.request.options.details
 
     def record(self, outcome: Completion | str) -> JsonObject:
         """outcome: the text, or why there is none."""
         if isinstance(outcome, str):
             return error_json(self.id, self.line.number, outcome)
         assert isinstance(self.work, Work)
-        with_steps = self.steps if self.work.request.options.details else None
-        result = result_json(self.work.run, outcome, with_steps)
+        result = result_json(self.work.run, outcome, self.steps if self.with_steps else None)
         return {"type": result["type"], "schema": result["schema"], "id": self.id, **result}
 
 
@@ -96,10 +99,10 @@ class BatchRun:
             if batch.is_empty:
                 break
             for row, event in batch.turn():
-                if isinstance(event, Step):
-                    row.steps.append(event)
-                else:
+                if not isinstance(event, Step):
                     self._finish(row, event if isinstance(event, Completion) else str(event))
+                elif row.with_steps:
+                    row.steps.append(event)
             on_turn(batch.tokens_made)
         if self._stopped_by and not should_stop():
             raise BatchError("line {} of the input: {}".format(*min(self._stopped_by)))
