@@ -16,7 +16,6 @@ import itertools
 import json
 import lzma
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gpt2cli.files import replacing
 from gpt2cli.tokenizer import Tokenizer
 
 VOCAB_SIZE = 50257
@@ -372,9 +372,8 @@ class Training:
             "position": [self.step, self.seconds, self.loss],
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        torch.save(state, partial)
-        os.replace(partial, path)
+        with replacing(path) as file:
+            torch.save(state, file)
 
     def load(self, path: Path) -> None:
         """Continue from a checkpoint of the same settings; only the end (steps, minutes) may differ."""

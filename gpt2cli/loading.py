@@ -172,13 +172,13 @@ def load_folder(folder: Path, name: str, *, backend: str, device: str, dtype: st
     return LoadedModel(model, tokenizer, bos[0] if bos else end_of_text, frozenset(eos))
 
 
-def choose_device(device: str, dtype: str = "float32") -> torch.device:
+def choose_device(device: str, dtype: str) -> torch.device:
     """auto | cpu | cuda | cuda:N | mps → the device. Raises DeviceError if it is not here, or has no such dtype."""
-    if dtype == "int8" and device not in ("auto", "cpu"):
-        raise DeviceError(f"--dtype int8 runs on the CPU alone, not on {device}; use float16, or --device cpu")
-    if dtype == "int8" and not can_round():
-        raise DeviceError("--dtype int8 needs oneDNN, which this build of torch lacks; use float16 or float32")
     if dtype == "int8":
+        if device not in ("auto", "cpu"):
+            raise DeviceError(f"--dtype int8 runs on the CPU alone, not on {device}; use float16, or --device cpu")
+        if not can_round():
+            raise DeviceError("--dtype int8 needs oneDNN, which this build of torch lacks; use float16 or float32")
         return torch.device("cpu")
     if device == "auto":
         if torch.cuda.is_available():

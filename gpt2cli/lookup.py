@@ -22,9 +22,8 @@ class Lookup:
 
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}  # n-gram → the position after its last occurrence
-        self._known = 0  # tokens that stand after an n-gram in it
+        self._known = 0  # tokens of the text at the last draft
         self._draft: list[int] = []
-        self._drafted_at = 0
         self._length = SHORTEST
         self._pause = self._wait = 0
 
@@ -33,10 +32,10 @@ class Lookup:
 
         token_ids: at least those of the call before, followed by what really came next.
         """
-        self._judge(token_ids[self._drafted_at :])
+        self._judge(token_ids[self._known :])
         for position in range(max(self._known, NGRAM), len(token_ids)):
             self._after[tuple(token_ids[position - NGRAM : position])] = position
-        self._known = self._drafted_at = len(token_ids)
+        self._known = len(token_ids)
         start = self._after.get(tuple(token_ids[-NGRAM:]))
         self._draft = []
         if self._wait:

@@ -5,7 +5,7 @@ Shapes: T tokens of this call, P tokens before them in the cache, V = vocab_size
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -165,12 +165,11 @@ class GPT2:
         self.config = config
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
+        self.dtype = dtype
+        self._unembedding = "lm_head.weight" if "lm_head.weight" in weights else "wte.weight"  # tied: one serves both
         # A projection may keep its weights in a form of its own, and the plain matrix is not held beside it. The
         # largest are made first, while there is room for both, and those of one size together, in the same room.
-        self.dtype = dtype
-        self._unembed = projection(
-            weights["lm_head.weight" if "lm_head.weight" in weights else "wte.weight"].T, None, dtype
-        )
+        self._unembed = projection(weights[self._unembedding].T, None, dtype)
         shapes = weight_shapes(config)
         names = [n.removesuffix(".weight") for n, shape in shapes.items() if n.startswith("h.") and len(shape) == 2]
         names.sort(key=lambda n: -math.prod(shapes[f"{n}.weight"]))
@@ -179,8 +178,8 @@ class GPT2:
         }
         self.weights = {n: weights[n] for n in weights if n.rpartition(".")[0] not in self._projections}
         self.parameters = sum(math.prod(shape) for shape in shapes.values())
-        if "lm_head.weight" in self.weights:
-            self.parameters += self.weights["lm_head.weight"].numel()
+        if self._unembedding != "wte.weight":
+            self.parameters += self.weights[self._unembedding].numel()
         self.device = str(self.weights["wte.weight"].device)
         self.rows_stand_alone = all(p.rows_stand_alone for p in (self._unembed, *self._projections.values()))
 
@@ -205,10 +204,7 @@ class GPT2:
         """[T] → n_layer + 1 tensors [T, n_embd]: the embedding, then the stream after each block. No final norm."""
         past = cache.length if cache else 0
         x = self._embed(token_ids, range(past, past + len(token_ids)))
-        streams = [x]
-        for layer in range(self.config.n_layer):
-            x = self._block(layer, x, partial(self._attend, cache))
-            streams.append(x)
+        streams = list(self._through_blocks(x, partial(self._attend, cache)))
         if cache:
             cache.length += len(token_ids)
         return streams
@@ -224,8 +220,7 @@ class GPT2:
 
     def unembedding(self, token_id: int) -> Tensor:
         """[n_embd] float32 on the CPU: the token's row of the unembedding matrix."""
-        matrix = self.weights.get("lm_head.weight", self.weights["wte.weight"])
-        row = matrix[token_id].to(DTYPES[self.dtype]).float().cpu()
+        row = self.weights[self._unembedding][token_id].to(DTYPES[self.dtype]).float().cpu()
         if self.dtype == "int8":
             whole, scale = round_columns(row[:, None])
             row = (whole * scale)[:, 0]
@@ -236,8 +231,9 @@ class GPT2:
         return self.final_norm(torch.stack([stream[-1] for stream in self.residual_streams(token_ids, cache)]))
 
     def output_layer(self) -> OutputLayer:
-        embedding, untied = self.token_embedding, self.weights.get("lm_head.weight")
-        unembedding = embedding if untied is None else untied.to(DTYPES[self.dtype])
+        embedding = unembedding = self.token_embedding
+        if self._unembedding != "wte.weight":
+            unembedding = self.weights[self._unembedding].to(DTYPES[self.dtype])
         return OutputLayer(embedding, unembedding, None, self.parameters)
 
     def last_hidden_states(self, texts: Sequence[list[int]], caches: Sequence[KeyValueCache]) -> Tensor:
@@ -249,8 +245,7 @@ class GPT2:
         lengths = [len(text) for text in texts]
         positions = [c.length + n for c, length in zip(caches, lengths, strict=True) for n in range(length)]
         x = self._embed([token_id for text in texts for token_id in text], positions)
-        for layer in range(self.config.n_layer):
-            x = self._block(layer, x, partial(self._attend_each, caches, lengths))
+        *_, x = self._through_blocks(x, partial(self._attend_each, caches, lengths))
         for cache, length in zip(caches, lengths, strict=True):
             cache.length += length
         return self.final_norm(x[[end - 1 for end in accumulate(lengths)]])
@@ -263,8 +258,7 @@ class GPT2:
         if len(token_ids) == 1:
             return self.hidden_states(token_ids, cache)
         x = self._embed(token_ids, range(cache.length, cache.length + len(token_ids)))
-        for layer in range(self.config.n_layer):
-            x = self._block(layer, x, partial(self._attend_one_by_one, cache))
+        *_, x = self._through_blocks(x, partial(self._attend_one_by_one, cache))
         cache.length += len(token_ids)
         return self.final_norm(x)
 
@@ -272,6 +266,13 @@ class GPT2:
         """[T] token ids and [T] positions → [T, n_embd]"""
         ids, places = torch.tensor([token_ids, positions], device=self.device)
         return self.weights["wte.weight"][ids].to(DTYPES[self.dtype]) + self.weights["wpe.weight"][places]
+
+    def _through_blocks(self, x: Tensor, attend: Attend) -> Iterator[Tensor]:
+        """[T, n_embd] → n_layer + 1 times [T, n_embd]: x itself, then the stream after each block."""
+        yield x
+        for layer in range(self.config.n_layer):
+            x = self._block(layer, x, attend)
+            yield x
 
     def _block(self, layer: int, x: Tensor, attend: Attend) -> Tensor:
         x = x + self._attention(layer, self._norm(f"h.{layer}.ln_1", x), attend)

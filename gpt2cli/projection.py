@@ -17,7 +17,6 @@ from torch import Tensor
 # Of the arithmetic. int8 rounds the matrices alone; what they are multiplied by stays float32.
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.float32}
 FEW = 32  # rows; for more, other kernels may be faster
-PIECE = 1024  # outputs that are converted at a time, so that a converted copy of the whole is never held
 
 
 class Projection(Protocol):
@@ -132,14 +131,15 @@ class Int8:
     """
 
     rows_stand_alone = True
+    PIECE = 1024  # outputs that are rounded at a time, so that a float32 copy of the whole is never held
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         n_in, self._outputs = weight.shape
         # A number of outputs that is no multiple of 64, as GPT-2's vocabulary, would take twice as long.
         n_out = self._outputs + -self._outputs % 64
         rows, self._scale = torch.zeros(n_out, n_in, dtype=torch.int8), torch.ones(n_out)
-        for start in range(0, self._outputs, PIECE):
-            whole, scale = round_columns(weight[:, start : start + PIECE].float())
+        for start in range(0, self._outputs, self.PIECE):
+            whole, scale = round_columns(weight[:, start : start + self.PIECE].float())
             rows[start : start + len(scale)], self._scale[start : start + len(scale)] = whole.T, scale
         self._weight = torch.ops.onednn.qlinear_prepack(rows, None)
         self._zero_points = torch.zeros(n_out, dtype=torch.int64)

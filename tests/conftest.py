@@ -71,6 +71,12 @@ def refused(ran: Ran, *said: str) -> None:
         assert word not in ran.err, ran
 
 
+def need_lone_rows(maker: Any) -> None:
+    """Skips where a model or a projection says that its rows depend on each other."""
+    if not maker.rows_stand_alone:
+        pytest.skip("this processor's product of matrices adds up by the number of rows")
+
+
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 

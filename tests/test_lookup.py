@@ -8,7 +8,7 @@ from typing import Any
 import checkpoints
 import pytest
 import torch
-from conftest import Cli
+from conftest import Cli, need_lone_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -105,11 +105,6 @@ def test_drafts_are_those_of_a_search_through_the_text(text: list[int], known: i
 
 
 # The pass over several tokens.
-
-
-def need_lone_rows(model: Any) -> None:
-    if not model.rows_stand_alone:
-        pytest.skip("this processor's product of matrices adds up by the number of rows")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conftest import need_lone_rows
 from torch import Tensor
 
 from gpt2cli.projection import DTYPES, FEW, Half, Int8, Packed, Plain, can_round, projection, round_columns
@@ -72,8 +73,7 @@ def test_int8_of_nothing_is_nothing_and_of_no_number_no_number() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", pytest.param("int8", marks=needs_int8)])
 def test_rows_that_stand_alone_do_not_depend_on_how_many_there_are(shape: tuple[int, int], dtype: str) -> None:
     project = projection(random(*shape), None, dtype)
-    if not project.rows_stand_alone:
-        pytest.skip("this processor's product of matrices adds up by the number of rows")
+    need_lone_rows(project)
     x = random(100, shape[0], seed=1).to(DTYPES[dtype])
     together = project(x[:FEW] if isinstance(project, Half) else x)
     for rows in (1, 2, 3, 4, 5, 16, 63):

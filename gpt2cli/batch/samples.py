@@ -28,8 +28,8 @@ class Samples:
         request: Request,
         count: int,
         *,
-        should_stop: Callable[[], bool] = lambda: False,
-        on_prompt: Callable[[int], None] = lambda tokens: None,
+        should_stop: Callable[[], bool],
+        on_prompt: Callable[[int], None],
     ) -> None:
         """request: of any sample. should_stop, on_prompt: as in `generate`."""
         self._model = model
